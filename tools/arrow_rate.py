@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a stream for each second of this process's processor, as `headrace.arrow` reads them.
+"""Rows of a stream that `headrace.arrow` reads in a second of this process's processor time.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/arrow_rate.py 400000
 
-The broker is another process. Bodies have 200 octets; the best of three reads counts.
+The broker is a separate process. Bodies have 200 bytes. The result is the best of three reads.
 """
 
 import resource
@@ -22,7 +22,7 @@ READS = 3
 
 
 def main() -> None:
-    """Fill a stream and read it with all columns, and with some."""
+    """Fill a stream; read it with all columns, then with a few."""
     count = int(sys.argv[1]) // LOT * LOT
     with (
         tempfile.TemporaryDirectory() as scratch,

@@ -6,9 +6,9 @@
     .venv/bin/python tools/build_cost.py \\
         [--shares build/shares.json] [--page docs/explanation/build.md]
 
-Everything is built from nothing in a temporary directory, one module after the other and without
-ccache. Seconds are of processor, user and system: they hardly depend on what else the machine does
-while a core is free. With --page the table replaces the one of that page.
+All modules are built in an empty temporary directory, one after the other and without ccache. Times
+are user and system processor seconds, which hardly depend on other load while a core is free. With
+--page the table replaces the one in that page.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ TABLE = re.compile(r"^\| Module \|.*?(?=^[^|]|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def children_s() -> float:
-    """Return the seconds of processor that ended child processes took."""
+    """Return the processor time of ended child processes, in seconds."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 class TimedBuild(build_ext.BuildExt):
-    """Compiles one module after the other and keeps the seconds of each."""
+    """Compiles one module after the other, and records the processor time of each."""
 
     def build_extension(self, module: Extension) -> None:
         """Compile and link a module."""
@@ -62,7 +62,7 @@ cython_s: dict[str, float] = {}
 
 
 def time_cython() -> None:
-    """Make Cython record the seconds of each translation in ``cython_s``."""
+    """Make Cython record the processor time of each translation in ``cython_s``."""
     translate = Cython.Build.Dependencies.cythonize_one
 
     def timed(source: str, *arguments: object) -> None:
@@ -88,7 +88,7 @@ def build(place: Path) -> list[Extension]:
 
 
 def largest(shares: dict[str, dict[str, float]], module: str) -> str:
-    """Return the workload that passes through a module most, with the share of its instructions."""
+    """Return the workload with the largest share of its instructions in a module, and the share."""
     share, name = max((by_module.get(module, 0.0), name) for name, by_module in shares.items())
     return f"{name} {share:.1f}%" if share >= 0.05 else ""
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check docs/reference/compatibility.md: a row that says yes names a test, and the tests that it
-names exist.
+"""Check docs/reference/compatibility.md: each supported feature names a test that exists.
 
-Its last table says how features are seen from every version: it has all that are there, and the
-modules of the tests in its second column name every version.
+The last table shows how clients of every version see features. It must have all features of some
+sections, and the test modules in its second column must cover every version.
 
 python tools/compatibility.py --check
 """
@@ -18,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "compatibility.md"
 CELLS = 7  # Feature, names, Headrace, RabbitMQ, LavinMQ, Broker-J, qpidd.
 VERDICTS = ("yes", "no", "different")
-VERSIONS_OF = "From every version"  # How the heading of the last table begins.
+VERSIONS_OF = "From every version"  # The start of the last table's heading.
 # The sections whose features must be in the last table.
 LISTED_SECTIONS = ("Extensions", "Queues", "Exchanges")
 LABELS = ('"0-8"', '"0-9"', '"0-9-1"', '"0-10"')
@@ -31,7 +30,7 @@ TEST = re.compile(r"`(tests/[\w/.]+\.py)(?:::(\w+))?`")
 
 
 def row_fault(line: str) -> str | None:
-    """Return what is wrong with a row of the table, if anything."""
+    """Return the fault of a row of the table; None if it has none."""
     cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
     if len(cells) != CELLS:
         return f"has {len(cells)} cells, not {CELLS}"
@@ -47,7 +46,7 @@ def row_fault(line: str) -> str | None:
 
 
 def missing(tests: list[tuple[str, str]]) -> str | None:
-    """Return the reason if one of these tests does not exist."""
+    """Return a text about the first of these tests that does not exist; None if all exist."""
     for path, name in tests:
         file = ROOT / path
         if not file.is_file():
@@ -58,7 +57,7 @@ def missing(tests: list[tuple[str, str]]) -> str | None:
 
 
 def version_row_fault(line: str) -> str | None:
-    """Return what is wrong with a row about versions, if anything."""
+    """Return the fault of a row of the last table; None if it has none."""
     cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
     if len(cells) != 3:
         return f"has {len(cells)} cells, not 3"
@@ -78,7 +77,7 @@ def version_row_fault(line: str) -> str | None:
 
 
 def main() -> int:
-    """Print what is wrong; return the exit code."""
+    """Print all faults; return the exit code."""
     rows = 0
     fault_count = 0
     section = ""

@@ -3,13 +3,13 @@
 standards and its verdict.
 
     python tools/conformance.py            # `make conformance`
-    python tools/conformance.py --check    # fail when they are stale, or when something is wrong
+    python tools/conformance.py --check    # fail if they are stale or have faults
 
-A rule is proven by the tests that carry its `rule` marker, or
-docs/reference/conformance-reasons.json says why there is none; a reason that begins with NOT_KEPT
-says that the broker does not keep the rule. Wrong are: a marker that names no rule, a reason for a
-rule that is proven or unknown, and, once COMPLETE, a rule without verdict. That no test with a
-marker is skipped is seen to where tests run (tests/conftest.py).
+A rule is proven by the tests with its `rule` marker. For a rule without tests,
+docs/reference/conformance-reasons.json has the reason; a reason that begins with NOT_KEPT means
+that the broker does not keep the rule. Faults are: a marker of an unknown rule, a reason for a
+proven or unknown rule, and, once COMPLETE, a rule without a verdict. tests/conftest.py checks that
+no test with a marker is skipped.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ the checks accept any exception of the session, unless the standard names its ki
 
 
 class Collector:
-    """A plugin of pytest that notes which tests carry which rules."""
+    """A pytest plugin that records the rules of each test."""
 
     def __init__(self) -> None:
         self.items: dict[str, list[tuple[str, set[str]]]] = defaultdict(list)  # By function.
@@ -80,7 +80,7 @@ class Collector:
             self.items[item.nodeid.partition("[")[0]].append((item.nodeid, rules))
 
     def tests(self) -> dict[str, list[str]]:
-        """The tests by rule: whole functions where all their cases carry it."""
+        """Return the tests of each rule: whole functions if all their cases have its marker."""
         found: dict[str, set[str]] = defaultdict(set)
         for function, items in self.items.items():
             everywhere = set.intersection(*(rules for _, rules in items))
@@ -93,7 +93,7 @@ class Collector:
 
 
 def collect() -> dict[str, list[str]]:
-    """The tests by rule, collected and not run."""
+    """Collect the tests without running them; return the tests of each rule."""
     sys.path.insert(0, str(ROOT))  # As `python -m pytest` has it.
     collector = Collector()
     said = io.StringIO()
@@ -129,7 +129,7 @@ def problems(tests: dict[str, list[str]], reasons: dict[str, str]) -> list[str]:
 
 
 def places() -> dict[str, list[str]]:
-    """The modules that keep each rule: those with a comment that names its id."""
+    """Return the modules of each rule: modules with a comment that has the rule's id."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted((ROOT / "src" / "headrace").rglob("*.py")):
         if "conformance" in path.parts:  # It asks; it keeps none.

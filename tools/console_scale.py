@@ -3,20 +3,21 @@
 
     PYTHONPATH=build/compiled .venv/bin/python tools/console_scale.py [--moving 1000]
 
-Starts `headrace serve`, declares the queues, measures the delivery latency of W6, and starts
-`headrace console`. Then it prints the time of requests in milliseconds, the median and the longest
-of several, and the processor time of the console in one of them: a page of 500 queues sorted by
-each column, the overview, the plain list, and the pages of the console as a browser opens them;
-``--pages`` measures these alone. At last it measures W6 again, while pages are asked for
-by two clients. ``--moving``: so many queues get a message each between two samples.
+The tool starts `headrace serve`, declares the queues, measures the delivery latency of W6, and
+starts `headrace console`. Then it prints, for each request, the median and the maximum time in
+milliseconds and the processor time of the console. The requests are a page of 500 queues sorted by
+each column, the overview, the plain list, and the console's pages as a browser opens them;
+``--pages`` measures only these pages. At the end it measures W6 again while two clients request
+pages. ``--moving`` is the number of queues that get a message between two samples.
 
-"W6 beside sums" is measured before the console is started: a process that knows nothing of the
-broker adds numbers up. Two processors of a machine share memory and caches, and often a core, so
-any process beside a broker slows it.
+"W6 beside sums" is measured before the console starts: an independent process adds numbers. Two
+processors of a machine share memory and caches, and often a core, so any other process slows a
+broker.
 
-W6 needs two processors to itself, the broker's and its own. So the broker gets the first processor
-of the machine alone, and all others share the rest, W6 before the console and its clients. A user
-who may not set priorities (needs CAP_SYS_NICE) gets figures without them, and is told.
+W6 needs two processors, one for the broker and one for itself. So the broker gets the first
+processor alone, and all other processes share the rest; W6 has priority over the console and its
+clients. For a user who may not set priorities (CAP_SYS_NICE) the tool prints a remark and measures
+without them.
 """
 
 from __future__ import annotations
@@ -81,9 +82,9 @@ LOGIN = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
 TIMEOUT_S = 120.0
 MS = 1000.0
 SCRAPES = 3
-PAGE_MS_MAX = 200.0  # What a page may take.
-MANY = 100  # Queues that have a message.
-BUSY_S = 0.1  # Between two requests while W6 is measured.
+PAGE_MS_MAX = 200.0  # The maximum time of a page.
+MANY = 100  # Queues with a message.
+BUSY_S = 0.1  # The pause between two requests while W6 is measured.
 
 
 def main() -> None:
@@ -149,7 +150,7 @@ def start_command(*words: str) -> Iterator[dict[str, str]]:
 
 
 def separate(pid: str) -> None:
-    """Give the broker a processor of its own; all processes that follow share the others."""
+    """Give the broker one processor; all processes started later share the others."""
     first, *others = sorted(os.sched_getaffinity(0))
     if not others:
         print("one processor: W6 shares it with the console and its clients")
@@ -166,7 +167,7 @@ def separate(pid: str) -> None:
 
 
 def first_in_line() -> None:
-    """Let this process run before all others of its processors, where it may."""
+    """Raise the priority of this process, if the user may."""
     with suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
@@ -194,7 +195,7 @@ def of(address: str) -> str:
 
 @contextmanager
 def moving(address: str, count: int) -> Iterator[None]:
-    """Publish to so many queues, and take the messages, again and again."""
+    """Publish a message to each of `count` queues and consume it, repeatedly, during the block."""
     over = threading.Event()
 
     def work() -> None:
@@ -218,7 +219,7 @@ def moving(address: str, count: int) -> Iterator[None]:
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """Have a process add up numbers, from more memory than caches have."""
+    """Run a process that adds numbers from more memory than the caches have, during the block."""
     summing = "numbers = list(range(10_000_000))\nprint(flush=True)\nwhile True: sum(numbers)"
     command = (sys.executable, "-c", summing)
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -232,7 +233,7 @@ def computing() -> Iterator[None]:
 
 @contextmanager
 def asking(address: str) -> Iterator[None]:
-    """Ask for pages again and again, on two connections."""
+    """Request pages repeatedly on two connections, during the block."""
     over = threading.Event()
 
     def work() -> None:
@@ -256,7 +257,7 @@ def asking(address: str) -> Iterator[None]:
 
 
 def latency(address: str, runs: int) -> str:
-    """Return the median and the 99th percentile of W6's way, of several runs, in words."""
+    """Return the median and the 99th percentile of W6's latency over several runs, as text."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "headrace.cli", "bench", of(address)),
@@ -282,11 +283,11 @@ def latency(address: str, runs: int) -> str:
 
 
 class Times(NamedTuple):
-    """Milliseconds that a request took."""
+    """The times of a request in milliseconds."""
 
     median: float
     longest: float
-    processor: float  # Of the console, samples that it read meanwhile included.
+    processor: float  # Processor time of the console, with the samples that it read.
     size: int  # Bytes of an answer.
 
 
@@ -369,7 +370,7 @@ def sorted_by(column: str) -> str:
 
 
 def columns(address: str) -> list[str]:
-    """Return the columns of a queue, those inside of objects with dots."""
+    """Return the columns of a queue; dots separate the names of nested fields."""
     connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
     connection.request("GET", f"{LIST}?page=1&page_size=1", headers=LOGIN)
     row = json.load(connection.getresponse())["items"][0]
@@ -389,7 +390,7 @@ def leaves(row: dict[str, object], before: str) -> Iterator[str]:
 def measure(
     address: str, pid: str, path: str, runs: int, headers: Mapping[str, str] = LOGIN
 ) -> Times:
-    """Return what requests of a path took."""
+    """Return the times of requests of a path."""
     connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
     times = []
     size = 0
@@ -409,7 +410,7 @@ def measure(
 
 
 def measure_list(address: str, path: str) -> tuple[float, float, int]:
-    """Return when the first byte and the last one came, in milliseconds, and how many."""
+    """Return the times of the first and the last byte in milliseconds, and the number of bytes."""
     connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
     began = time.perf_counter()
     connection.request("GET", path, headers=LOGIN)
@@ -424,7 +425,7 @@ def measure_list(address: str, path: str) -> tuple[float, float, int]:
 
 
 def queue_count(address: str) -> int:
-    """Return how many queues the console lists."""
+    """Return the number of queues that the console lists."""
     connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
     connection.request("GET", f"{LIST}?page=1&page_size=1&columns=name", headers=LOGIN)
     answer: dict[str, int] = json.load(connection.getresponse())

@@ -7,16 +7,16 @@ python tools/draw.py --check    # exit 1 when one is not what would be drawn
 A `.seq` file has one statement a line:
 
     title TEXT
-    lane NAME: WHAT IT IS       a column; lanes stand from left to right
+    lane NAME: TITLE            a column; lanes are drawn from left to right
     A -> B: TEXT                a message; A -> A is a step within one lane
     A --> B: TEXT               an answer, dashed
     note A: TEXT                a box on a lane, or `note A..B: TEXT` over several
     == TEXT                     a line across, for a moment in time
     # TEXT                      a comment
 
-The states of a machine stand one below the other, in the order of their enumeration. An arrow to
-the state below is straight; one that skips states is at the right, one that goes back at the left.
-Needs `src` on the path.
+The states of a machine are drawn from top to bottom, in the order of their enumeration. An arrow to
+the next state is straight, an arrow that skips states is on the right, one that goes back on the
+left. `src` must be on the path.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ IMAGES = Path(__file__).parent.parent / "docs" / "images"
 LANE_PX = 190
 LINE_PX = 15
 MARGIN_PX = 16
-CHARACTER_PX = 6.3  # Of the font below, on average.
+CHARACTER_PX = 6.3  # The average width of a character in the font below.
 LANE = re.compile(r"lane (\w+): (.+)")
 ARROW = re.compile(r"(\w+) (-->|->) (\w+): (.+)")
 NOTE = re.compile(r"note (\w+)(?:\.\.(\w+))?: (.+)")
@@ -58,8 +58,8 @@ text { font: 12px system-ui, sans-serif; fill: #1f2430; }
 """.strip()
 STATE_PX, STATE_HIGH_PX, STEP_PX = 170, 30, 70
 BEND_PX = 140  # A curve has three quarters of it, beyond the texts of straight arrows.
-SIDE_PX = 285  # For arrows and texts at each side of the states.
-Edges = dict[tuple[str, str], list[str]]  # From one state to another: who sends what.
+SIDE_PX = 285  # Room for arrows and texts on each side of the states.
+Edges = dict[tuple[str, str], list[str]]  # The texts of arrows, by first and second state.
 
 
 class Drawing:
@@ -165,7 +165,7 @@ class Drawing:
 
 
 class StateDrawing:
-    """The states of one machine, and what leads from one to another."""
+    """The states of one machine, and the transitions between them."""
 
     def __init__(self, title: str, order: list[str], edges: Edges) -> None:
         self._title = title

@@ -393,10 +393,14 @@ def blocking_text(doc: str) -> str:
     )
 
 
-def docstring(node: Function | ast.ClassDef, indent: str) -> list[str]:
+def docstring(
+    node: Function | ast.ClassDef, indent: str, *, returns_list: bool = False
+) -> list[str]:
     doc = ast.get_docstring(node)
     if not doc:
         return []
+    if returns_list:
+        doc = re.sub("^Yield ", "Return ", doc)
     lines = blocking_text(doc).split("\n")
     lines[0] = '"""' + lines[0]
     if len(lines) == 1:
@@ -473,18 +477,19 @@ class Writer:
         assert node.returns is not None, node.name
         returns, call = node.returns, f"{target}({forward_arguments(arguments)})"
         kind = ast.unparse(returns.value) if isinstance(returns, ast.Subscript) else ""
+        returns_list = kind == "AsyncIterator"  # The iterator is short.
         if isinstance(returns, ast.Subscript) and kind.startswith("Async"):
             item = returns.slice.elts[0] if isinstance(returns.slice, ast.Tuple) else returns.slice
             self.uses(home, item, at_runtime=False)
             shown = ast.unparse(item)
-            if kind == "AsyncGenerator":
+            if returns_list:
+                return_type, statement = f"list[{shown}]", f"return {run.format('collect', call)}"
+            else:
                 self.typing.add(("collections.abc", "Iterator"))
                 return_type, statement = (
                     f"Iterator[{shown}]",
                     f"return {run.format('iterate', call)}",
                 )
-            else:  # An AsyncIterator is short: the call returns all items in a list.
-                return_type, statement = f"list[{shown}]", f"return {run.format('collect', call)}"
         else:
             assert isinstance(node, ast.AsyncFunctionDef), node.name
             self.uses(home, returns, at_runtime=False)
@@ -495,7 +500,8 @@ class Writer:
                 call += f", discard=self._source.{discard}"
             statement = ("" if return_type == "None" else "return ") + run.format("run", call)
         self.lines += [f"{indent}def {node.name}({ast.unparse(arguments)}) -> {return_type}:"]
-        self.lines += [*docstring(node, indent + "    "), f"{indent}    {statement}", ""]
+        doc = docstring(node, indent + "    ", returns_list=returns_list)
+        self.lines += [*doc, f"{indent}    {statement}", ""]
 
     def property(self, home: str, node: Function) -> None:
         assert node.returns is not None

@@ -311,7 +311,7 @@ def encoder(name: str, type_: str, fields: tuple[Field10, ...]) -> str:
 
 
 def codec_object(commands: list[Command], structs: list[Struct]) -> str:
-    """The codec with the functions of hot commands and structs; it plans the others itself."""
+    """Return the codec object: it has functions for hot commands and structs, plans for others."""
     lines = ["_CODEC = Codec(", "    assemblies=["]
     for command in commands:
         own = function(command.name)

@@ -61,7 +61,7 @@ SECRETS = {
     ("connection.update-secret", "new-secret"),
     ("message.transfer", "security-token"),
 }
-FACTORIES = ("table",)  # Each value has its own.
+FACTORIES = ("table",)  # Types whose default is a new object for each value.
 SIZE = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
 # Methods of bulk traffic, and those that programs send by the thousand to declare and consume.
 # They have functions: a plan takes 1 to 2 us more, and a broker handles a method in 2 to 12 us.
@@ -399,7 +399,7 @@ encode_content_header = _CODEC.encode_content_header
 
 
 def codec_object() -> str:
-    """The codec with the functions of hot methods and properties; it plans the others itself."""
+    """Return the codec object, with functions for hot methods and plans for the others."""
     lines = ["_CODEC = Codec(", "    methods=["]
     for method in HOT_METHODS:
         versions = ", ".join(map(version_name, method.versions))
@@ -464,7 +464,7 @@ FILES = {
 
 
 def same(path: str, have: str, want: str) -> bool:
-    """Return True if two texts differ only by their format."""
+    """Return True if two texts are equal or differ only by their format."""
     if path.endswith(".py"):
         return ast.dump(ast.parse(have)) == ast.dump(ast.parse(want))
     return have == want

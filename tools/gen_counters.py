@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generate what C needs by name of the table of counters and gauges, `src/headrace/measures.py`.
+"""Generate the code that names each counter and gauge of the table `src/headrace/measures.py`.
 
 python tools/gen_counters.py            # write the blocks
 python tools/gen_counters.py --check    # exit 1 when a checked-in block is not what it would write

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instructions that the broker takes for one message of W1 to W6, by valgrind's callgrind.
+"""Instructions of the broker for one message of W1 to W6, counted by valgrind's callgrind.
 
-W1-0-10 and W1a-0-10 are W1 in AMQP 0-10: without accepts, and with one for 100 transfers.
+W1-0-10 and W1a-0-10 are W1 in AMQP 0-10: without accepts, and with one accept for 100 transfers.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/instructions.py \\
         [--workload W1,W4] [--runs 3] [--functions 20 | --shares FILE] [BUILD ...]
 
-BUILD is a compiled copy of some state of the code, as build_ext.py makes it (default:
-build/compiled); several stand beside each other, the last with its difference to the first.
+BUILD is a compiled copy of the code, made by build_ext.py (default: build/compiled). Several builds
+are printed in columns, the last with its difference to the first.
 
-Unlike a rate the figure hardly depends on what else the machine does. A broker takes each load
-twice, with N messages and with 3 N, and what it took more, divided by 2 N, is the figure: starting,
-declaring and logging in are not in it. The generator is not slowed down, so the broker always has
-as much to do at once as it can take; of W6 a message is published when the one before it has been
-delivered, and confirmed. The kernel's instructions are not counted. Of several runs the least
-counts: what is more is the broker's clocks, which tick more often for a message when it is slow.
-Its stopwatch, by which turns end, is slowed down as much as the broker is.
+Unlike a rate, the figure hardly depends on other load of the machine. A broker runs each load
+twice, with N and with 3 N messages; the figure is the difference divided by 2 N, so it excludes
+start, login and declarations. The generator is not slowed down, so the broker always has as much
+work as it can process. In W6 a message is published once the previous one is delivered and
+confirmed.
+The kernel's instructions are not counted. The result is the minimum of several runs: the excess of
+the others is work of the broker's clocks, which run more often per message if the broker is slow.
+The stopwatch that ends turns is slowed down as much as the broker.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.spec.tables import Version
 
-SLOWER = 50  # So many times as long as without valgrind the broker takes.
+SLOWER = 50  # How many times slower the broker is under valgrind.
 IDLE_S = 60.0
 SERVE = f"""
 import time
@@ -64,7 +65,7 @@ LOAD_0_10 = Load(
     ack_every=100,
     idle_s=IDLE_S,
 )
-LOADS: dict[str, tuple[Load, int]] = {  # As in headrace.bench.workload, and N.
+LOADS: dict[str, tuple[Load, int]] = {  # The loads of headrace.bench.workload, each with its N.
     "W1": (Load(idle_s=IDLE_S), 100_000),
     "W2": (DURABLE, 20_000),
     "W3 publish": (Load(size=100, consumers=0), 50_000),
@@ -83,7 +84,7 @@ COST = re.compile(r"[+*\-\d]\S* (\d+)")
 
 
 def costs(dump: Path, by_module: bool) -> Counter[str]:
-    """Return what each function, or each module, took by itself."""
+    """Return the instructions of each function, or of each module, without their callees."""
     kind, label = (OBJECT, module) if by_module else (FUNCTION, plain)
     names: dict[str, str] = {}
     found: Counter[str] = Counter()
@@ -96,14 +97,14 @@ def costs(dump: Path, by_module: bool) -> Counter[str]:
         elif line.startswith("calls="):
             called = True
         elif match := COST.fullmatch(line):
-            if not called:  # Else it is what was called that took it.
+            if not called:  # Otherwise the line has the cost of the called function.
                 found[name] += int(match[1])
             called = False
     return found
 
 
 def plain(name: str) -> str:
-    """Return a compiled function's own name, wherever it stands by now."""
+    """Return the name of a compiled function without its path, which differs between builds."""
     at = name.find("__pyx_f_")
     if at < 0:
         return name
@@ -114,7 +115,7 @@ def plain(name: str) -> str:
 
 
 def module(path: str) -> str:
-    """Return the module that a shared object is, or the object's name."""
+    """Return the module of a shared object, or the object's name if it is not a module."""
     _, found, inside = path.rpartition("/headrace/")
     return f"headrace/{inside.partition('.')[0]}" if found else Path(path).name
 
@@ -148,12 +149,12 @@ class Broker:
         self.control("--instr=on")
 
     def control(self, what: str) -> None:
-        """Tell callgrind something."""
+        """Send a command to callgrind."""
         command = ["callgrind_control", what, str(self.process.pid)]
         subprocess.run(command, check=True, capture_output=True)
 
     def take(self, load: Load) -> Counter[str]:
-        """Let it serve a load and return what each function took for that."""
+        """Serve a load; return the instructions of each function."""
         if load.keep:
             run(replace(load, publishes=True, consumers=0, keep=False), self.settings, Usage(0))
         else:
@@ -169,7 +170,7 @@ class Broker:
         return costs(self.out.with_name(f"out.{self.dumps}"), self.by_module)
 
     def close(self) -> None:
-        """Stop it and remove what it wrote."""
+        """Stop the broker and remove its files."""
         self.process.terminate()
         self.process.wait()
         assert self.process.stdout is not None
@@ -178,19 +179,19 @@ class Broker:
 
 
 class Start(Usage):
-    """Has the count begin when a run is ready: all are connected, and nothing is published yet."""
+    """Begins the count when a run is ready: all clients are connected, and none has published."""
 
     def __init__(self, broker: Broker) -> None:
         Usage.__init__(self, 0)
         self.broker = broker
 
     def forget_peak(self) -> None:
-        """A run is ready."""
+        """Begin the count; the run calls this when it is ready."""
         self.broker.control("--zero")
 
 
 def one_by_one(load: Load, settings: Settings, start: Start) -> None:
-    """Publish, wait until that is delivered and confirmed, and so on."""
+    """Publish messages one by one; wait for the delivery and the confirm of each."""
     publisher, consumer = open_link(settings), open_link(settings)
     if load.window:
         publisher.call(ConfirmSelect(), ConfirmSelectOk)
@@ -214,7 +215,7 @@ def measure(build: Path, names: list[str], runs: int, by_module: bool) -> dict[s
     found: dict[str, Counter[str]] = {}
     broker = Broker(build, by_module)
     try:
-        broker.take(replace(LOADS["W1"][0], count=1000))  # What happens only once.
+        broker.take(replace(LOADS["W1"][0], count=1000))  # Warm up: exclude one-time work.
         for name in names:
             load, count = LOADS[name]
             for _ in range(runs):
@@ -230,7 +231,7 @@ def measure(build: Path, names: list[str], runs: int, by_module: bool) -> dict[s
 
 
 def each(name: str, instructions: int) -> float:
-    """Return those of one message."""
+    """Return the instructions for one message."""
     return instructions / (2 * LOADS[name][1])
 
 
@@ -248,7 +249,7 @@ def table(names: list[str], builds: list[Path], results: list[dict[str, Counter[
 
 
 def parts(name: str, results: list[Counter[str]], most: int) -> None:
-    """Print the functions that take most, or with several builds those that differ most."""
+    """Print the most expensive functions, or with several builds the ones that differ most."""
     first, last = results[0], results[-1]
     several = len(results) > 1
     size = {one: abs(last[one] - first[one] * several) for one in last | first}
@@ -258,7 +259,7 @@ def parts(name: str, results: list[Counter[str]], most: int) -> None:
 
 
 def shares(result: dict[str, Counter[str]]) -> dict[str, dict[str, float]]:
-    """Return what percentage of each workload each module takes."""
+    """Return the percentage of each workload's instructions in each module."""
     return {
         name: {one: round(100 * taken / found.total(), 2) for one, taken in found.items()}
         for name, found in result.items()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures appends to a ledger in PostgreSQL: MB/s, p50 and p99 for each size of a group.
 
-PYTHONPATH=src .venv/bin/python tools/ledger_rate.py URL, a database for the measurement alone. Half
-of each message of 1 KiB is random. With --two, two servers of PostgreSQL are started for it.
+PYTHONPATH=src .venv/bin/python tools/ledger_rate.py URL, where URL is a database for the
+measurement only. Half of each message of 1 KiB is random. --two starts two PostgreSQL servers.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def measured_url(argument: str) -> Iterator[str]:
 
 
 def measure(ledger: PostgresLedger, number: int, size_kib: int) -> tuple[int, list[float]]:
-    """Append for the time of a round; return the next number, and how long each append took."""
+    """Append for the time of a round; return the next number, and the time of each append."""
     group = [os.urandom(512) + bytes(512) for _ in range(size_kib)]
     took = []
     end = time.perf_counter() + ROUND_S

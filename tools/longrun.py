@@ -3,18 +3,18 @@
 
     PYTHONPATH=build/compiled .venv/bin/python tools/longrun.py [--minutes 60] [--rate 3000]
 
-A `headrace serve` with its console has a directory of its own, and clients of every version:
-confirmed publishes to durable and transient queues, acks, messages that expire, dead letters, a
-stream with retention, direct reply-to, and connections, channels, queues, exchanges, bindings and
-consumers that come and go, some without a word. Metrics and the HTTP API are read every 10 seconds,
-as Prometheus and an open page do.
+A `headrace serve` with its console runs on a new directory. Clients of every version use it:
+confirmed publishes to durable and transient queues, acks, expiring messages, dead letters, a stream
+with retention, direct reply-to, and short-lived connections, channels, queues, exchanges, bindings
+and consumers, some of which end without a close. Metrics and the HTTP API are read every 10
+seconds, as by Prometheus and an open page.
 
-The process is looked at every 10 seconds; a line is printed each minute. At the end a straight line
-is laid through the resident memory of the second half by least squares. The exit code is 0 when it
+The process is sampled every 10 seconds; a line is printed each minute. At the end a straight line
+is fitted to the resident memory of the second half by least squares. The exit code is 0 if memory
 grows by less than `--bound` MiB a minute, else 1.
 
-`--heap` counts the broker's objects by their types as well, and the blocks of its heap, and says
-which types grew in the second half; the broker then answers more slowly while they are counted.
+`--heap` also counts the broker's objects by type and the blocks of its heap, and prints the types
+that grew in the second half. The broker answers more slowly while they are counted.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 LOOK_S = 10.0
-TICK_S = 0.05  # What is due is published so often.
-BEHIND_S = 1.0  # A driver that is later than this leaves out what it did not publish.
+TICK_S = 0.05  # The interval at which due messages are published.
+BEHIND_S = 1.0  # A driver that is later than this skips the messages that are due.
 BOUND = 0.05  # MiB a minute.
 BODY = b"x" * 100
 VERSIONS = ("0-9-1", "0-8", "0-9", "0-10")
@@ -83,11 +83,11 @@ main()
 
 
 class Look(NamedTuple):
-    """The broker at one moment; memory in MiB."""
+    """A sample of the broker; memory in MiB."""
 
     at_s: float
     resident: float
-    proportional: float  # Its part of what it shares with other processes.
+    proportional: float  # Memory with the broker's proportional part of shared pages.
     counted: float  # Messages, by the broker's own count.
     console: float  # Resident memory of the console's process.
     files: int
@@ -96,7 +96,7 @@ class Look(NamedTuple):
 
 
 class Broker:
-    """A broker of its own process, with its console."""
+    """A broker in a separate process, with its console."""
 
     def __init__(self, place: Path, *, heap: bool) -> None:
         self.heap = place / "heap"
@@ -134,7 +134,7 @@ class Broker:
         return answer
 
     def look(self, published: int) -> Look:
-        """Look at the processes, and read the metrics as Prometheus does."""
+        """Sample the processes, and read the metrics as Prometheus does."""
         self.get(self.metrics)
         self.get(f"{self.api}/api/queues?page=1&page_size=100")
         overview = self.read("overview")
@@ -158,7 +158,7 @@ class Broker:
 
 
 def rolled_up(pid: int, name: str) -> float:
-    """Return a number of a process's memory, in MiB; 0 for a process that has ended."""
+    """Return a figure of a process's memory, in MiB; 0 for a process that has ended."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith(f"{name}:"):
@@ -167,7 +167,7 @@ def rolled_up(pid: int, name: str) -> float:
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes that a process has started."""
+    """Return the ids of the child processes of a process."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):  # The thread has ended.
@@ -209,7 +209,7 @@ class Driver:
         return connect(f"{self.url}?version={version}", reconnect=None)
 
     async def pace(self, rate: float) -> AsyncIterator[int]:
-        """Give how many are due, again and again."""
+        """Yield the number of messages that are due, at intervals."""
         begun, given = time.monotonic(), 0
         while True:
             await asyncio.sleep(TICK_S)
@@ -229,7 +229,7 @@ class Driver:
     async def steady(
         self, queue: str, rate: float, *, version: str = "0-9-1", durable: bool
     ) -> None:
-        """Publish to a queue and consume from it, each on a connection of its own."""
+        """Publish to a queue on one connection, and consume from it on another."""
         async with (
             self.connection(version) as one,
             self.connection(version) as other,
@@ -252,7 +252,7 @@ class Driver:
                 await deliveries[-1].ack(multiple=True)
 
     async def expiring(self, rate: float) -> None:
-        """Publish to a queue that nobody consumes: half expires by the queue, half by its own."""
+        """Publish to a queue without consumers; half of the messages have an expiration."""
         async with self.connection("0-9-1") as connection, connection.channel() as channel:
             await channel.declare_queue("longrun.dead", arguments={"x-max-length": DEAD_MAX})
             await channel.declare_queue(
@@ -268,7 +268,7 @@ class Driver:
             await self.publish(channel, rate, lambda: next(turns), "longrun.expiring")
 
     async def streaming(self, rate: float) -> None:
-        """Publish to a stream whose oldest records go, and read it."""
+        """Publish to a stream with retention, and read it."""
         name = "longrun.stream"
         async with (
             self.connection("0-9-1") as connection,
@@ -286,7 +286,7 @@ class Driver:
             await self.publish(publishing, rate, lambda: message, name)
 
     async def replies(self, rate: float) -> None:
-        """Ask and answer by direct reply-to, each question on a channel of its own."""
+        """Send requests and answers by direct reply-to, each request on a new channel."""
         queue = "longrun.questions"
         async with (
             self.connection("0-9-1") as asking,
@@ -313,7 +313,7 @@ class Driver:
                             self.published += 2
 
     async def life(self, number: int) -> None:
-        """Come, declare, publish, consume and go; one in four goes without a word."""
+        """Connect, declare, publish, consume and close; one in four ends without a close."""
         if number % 4 == 3:
             await asyncio.to_thread(self.hang_up, number)
             return
@@ -334,7 +334,7 @@ class Driver:
             self.published += 2
 
     def hang_up(self, number: int) -> None:
-        """Leave an exclusive queue and an open connection behind."""
+        """End without a close, and leave an exclusive queue and an open connection."""
         link = open_link(parse_url(self.url))
         queue = QueueDeclare(queue=f"longrun.life.{number}", exclusive=True)
         link.call(queue, QueueDeclareOk)
@@ -342,7 +342,7 @@ class Driver:
 
 
 def slope(looks: Sequence[Look], measure: Callable[[Look], float]) -> float:
-    """Return by how much a measure grows a minute: the line of least squares."""
+    """Return the growth of a measure per minute, by least squares."""
     minutes = [look.at_s / 60 for look in looks]
     values = [measure(look) for look in looks]
     minute, mean = sum(minutes) / len(looks), sum(values) / len(looks)
@@ -359,7 +359,7 @@ def resident(look: Look) -> float:
 
 
 async def watch(broker: Broker, driver: Driver, minutes: float) -> list[Look]:
-    """Look at the broker while the clients run; print a line each minute."""
+    """Sample the broker while the clients run; print a line each minute."""
     running = asyncio.create_task(driver.run())
     print("minute   RSS     PSS     messages  console  files  objects           published/s")
     begun, looks = time.monotonic(), list[Look]()
@@ -381,7 +381,7 @@ async def watch(broker: Broker, driver: Driver, minutes: float) -> list[Look]:
 
 
 def print_minute(looks: list[Look], minute: int) -> None:
-    """Print the line of a minute."""
+    """Print a line about a minute."""
     look = looks[-1]
     before = looks[max(0, len(looks) - 1 - int(60 / LOOK_S))]
     rate = (look.published - before.published) / max(1.0, look.at_s - before.at_s)
@@ -396,7 +396,7 @@ def print_minute(looks: list[Look], minute: int) -> None:
 
 
 def print_heap(path: Path) -> None:
-    """Print the heap at half time and at the end, and which types grew."""
+    """Print the heap at half time and at the end, and the types that grew."""
     counts = [json.loads(line) for line in path.read_text().splitlines()]
     if len(counts) < 2:
         print("heap: --minutes is too short")
@@ -412,7 +412,7 @@ def print_heap(path: Path) -> None:
 
 
 def main() -> None:
-    """Run; exit with 1 unless the second half is flat."""
+    """Run the load; exit with 1 if memory grows in the second half."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--rate", type=int, default=3000, help="messages per second")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how long a client waits for a confirm while Patroni replaces the leader of a cluster.
+"""Measure the time that a client waits for a confirm while Patroni replaces a cluster's leader.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/patroni_failover.py
 
 Three servers run under Patroni with synchronous_mode and synchronous_mode_strict. The leader and
-its Patroni are killed while a client publishes; tests/cluster/test_patroni.py checks what arrives.
+its Patroni are killed while a client publishes; tests/cluster/test_patroni.py checks the messages.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brings what tests drive and `headrace[dev]` does not contain: other people's clients and servers.
+"""Install the clients and servers of other projects that tests use and `headrace[dev]` lacks.
 
     python tools/peers.py
 
-Each is a folder in build/interop: a link to a folder in $XDG_CACHE_HOME/headrace/peers, whose name
-has the peer and what it was made of, so that a second checkout has it at once. Packages of Debian
-and Ubuntu are unpacked there, not installed: nothing starts, and no other program sees them. Their
-names have no versions in them; those come by dependency. What a distribution does not have is in
-build/interop/absent.json with the reason, and tests that drive it are skipped for that reason only.
+Each peer is a folder in build/interop: a link to a folder in $XDG_CACHE_HOME/headrace/peers, whose
+name has the peer and a digest of its contents, so that all checkouts share it. Packages of Debian
+and Ubuntu are unpacked there, not installed: no service starts, and no other program sees them.
+Package names have no versions; the versions are resolved by dependency. build/interop/absent.json
+has the peers that a distribution lacks, each with the reason, and tests that need them are skipped
+for that reason only.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ from typing import Protocol
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "interop"
 ABSENT = FOLDER / "absent.json"  # Peers that this distribution lacks, each with the reason.
-CURRENT = FOLDER / "current"  # What the folder was made of, to see that nothing is to do.
+CURRENT = FOLDER / "current"  # The fingerprint of the last run, which shows that nothing changed.
 LISTS = Path("/var/lib/apt/lists")
 SILENT_S = 15.0
-UNUSED_DAYS = 90  # A folder of the cache that no run used for so long is removed.
+UNUSED_DAYS = 90  # Folders of the cache are removed after this many days without use.
 
 
 class PeerUnavailable(Exception):
-    """This distribution does not have the peer; the text has the reason."""
+    """This distribution lacks the peer; the text has the reason."""
 
 
 class PeerFailed(Exception):
-    """A peer could not be brought; the text has the remedy."""
+    """A peer could not be installed; the text has the remedy."""
 
 
 class Peer(Protocol):
-    """A client or library that can be brought into a folder."""
+    """A client or library that can be installed into a folder."""
 
     @property
     def name(self) -> str: ...  # Of its folder in build/interop.
@@ -63,7 +64,7 @@ class Peer(Protocol):
 
 
 def run(*words: str, cwd: Path | None = None, **environment: str) -> str:
-    """Return the output of a command. Raises PeerFailed, with its own words."""
+    """Run a command and return its output. Raises PeerFailed with the command's error text."""
     done = subprocess.run(
         words,
         cwd=cwd,
@@ -83,7 +84,7 @@ def run(*words: str, cwd: Path | None = None, **environment: str) -> str:
 
 # --- Packages of the distribution -----------------------------------------------------------------
 
-# Every system has these, or `tools/system.sh` installs them; a second one beside them is of no use.
+# Every system has these, or `tools/system.sh` installs them; no second copy is unpacked.
 OF_THE_SYSTEM = re.compile(
     r"(python3(\.\d+)?(-minimal|-stdlib)?|libpython3\S*|perl|perl-base|perl-modules\S*|libperl5\S*"
     r"|\S*-jre(-headless)?(:\S+)?|java-common|ca-certificates\S*|openssl|adduser|debconf\S*|ucf"
@@ -108,7 +109,7 @@ def _lists_are_read() -> bool:
 
 
 def _update() -> None:
-    """Read the lists of packages again, where this user may."""
+    """Update the lists of packages, if this user may."""
     if os.geteuid():
         raise PeerFailed("the lists of packages are missing or old. As root: apt-get update")
     print("== reading the lists of packages", flush=True)
@@ -118,12 +119,11 @@ def _update() -> None:
 def resolve_packages(
     packages: tuple[str, ...], *, alone: bool, parts: tuple[str, ...] = ()
 ) -> list[str]:
-    """Return `name=version` of the packages and, unless `alone`, of all that they depend on.
+    """Return `name=version` of the packages and, unless `alone`, of all their dependencies.
 
-    With `alone` only of those `parts` that they depend on.
-
-    What depends on what is asked as if nothing was installed: the answer is the same on all
-    machines of a distribution. Raises PeerUnavailable.
+    With `alone` only the dependencies among `parts` are returned. They are resolved as if no
+    package was installed, so the result is the same on all machines of a distribution. Raises
+    PeerUnavailable.
     """
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise PeerUnavailable(f"{distribution()} has no apt-get and dpkg-deb, which unpack it")
@@ -240,9 +240,9 @@ def _compiled_go(folder: Path) -> None:
 
 
 def _source(name: str, version: str) -> bytes:
-    """Return a source package as it is, by pip's own finder and settings.
+    """Return the bytes of a source package, found by pip's own finder and settings.
 
-    `pip download` would run its setup.py, which is of Python 2. Raises OSError and PeerFailed.
+    `pip download` would run its setup.py, which needs Python 2. Raises OSError and PeerFailed.
     """
     from pip._internal.commands import create_command
     from pip._vendor.packaging.specifiers import SpecifierSet
@@ -262,7 +262,7 @@ def _source(name: str, version: str) -> bytes:
 
 @dataclass(frozen=True)
 class SourcePackage:
-    """A source package of PyPI that no Python of today could install, unpacked as it is."""
+    """A source package of PyPI that no current Python can install, unpacked unchanged."""
 
     name: str
     what: str
@@ -299,7 +299,7 @@ class SourcePackage:
 
 @dataclass(frozen=True)
 class PipFolder:
-    """Packages of PyPI in a folder of their own, beside what `headrace[dev]` has of them."""
+    """Packages of PyPI in a separate folder, used together with the packages of `headrace[dev]`."""
 
     name: str
     what: str
@@ -317,7 +317,7 @@ class PipFolder:
 
 @dataclass(frozen=True)
 class PipEnvironment:
-    """A package of PyPI with an environment of its own, since it needs other versions than ours."""
+    """A package of PyPI in a separate environment, because it needs other versions than ours."""
 
     name: str
     what: str
@@ -468,7 +468,7 @@ PEERS: tuple[Peer, ...] = (
 
 @contextmanager
 def progress(what: str) -> Iterator[None]:
-    """Print which peer is brought, and every SILENT_S seconds the time so far."""
+    """Print which peer is being installed, and the elapsed time every SILENT_S seconds."""
     print(f"== bringing {what}", flush=True)
     start_s, ended = time.monotonic(), threading.Event()
 
@@ -489,7 +489,7 @@ def progress(what: str) -> Iterator[None]:
 
 
 def cache() -> Path:
-    """Return the folder that all checkouts share; one in build where HOME may not be written."""
+    """Return the folder that all checkouts share; a folder in build if HOME is not writable."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(home) / "headrace" / "peers"
     try:
@@ -503,7 +503,7 @@ def cache() -> Path:
 
 
 def peer_folder(peer: Peer, contents: list[str], folder: Path) -> Path:
-    """Return the folder of a peer, which is named by all that it is made of."""
+    """Return the folder of a peer; its name has a digest of the peer's contents."""
     finish = getattr(peer, "finish", None)
     steps = inspect.getsource(finish) if finish else ""
     made_of = "\n".join([*contents, repr(peer), steps, distribution()])
@@ -511,7 +511,7 @@ def peer_folder(peer: Peer, contents: list[str], folder: Path) -> Path:
 
 
 def bring(peer: Peer, folder: Path) -> None:
-    """Make a missing peer, and let build/interop have it.
+    """Install a missing peer, and link it in build/interop.
 
     Raises PeerUnavailable and PeerFailed.
     """
@@ -537,7 +537,7 @@ def bring(peer: Peer, folder: Path) -> None:
 
 
 def forget_unused(folder: Path) -> None:
-    """Remove the folders that no run has used for UNUSED_DAYS."""
+    """Remove the folders that no run has used for UNUSED_DAYS days."""
     for done in folder.glob("*.done"):
         if time.time() - done.stat().st_mtime > UNUSED_DAYS * 86_400:
             done.unlink()
@@ -545,20 +545,20 @@ def forget_unused(folder: Path) -> None:
 
 
 def fingerprint(folder: Path) -> str:
-    """Return a text that changes when peers have to be looked at again."""
+    """Return a text that changes if peers may have to be installed again."""
     watched = [Path(__file__), LISTS, Path("/etc/os-release")]
     stamps = [str(path.stat().st_mtime_ns) for path in watched if path.exists()]
     return "\n".join([*stamps, sys.version, sys.executable, str(folder)])
 
 
 def absent() -> dict[str, str]:
-    """Return the peers that were not to be had here, each with the reason."""
+    """Return the peers that this distribution lacks, each with the reason."""
     reasons: dict[str, str] = json.loads(ABSENT.read_text()) if ABSENT.exists() else {}
     return reasons
 
 
 def main() -> int:
-    """Bring all peers; return the exit status."""
+    """Install all peers; return the exit status."""
     folder = cache()
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:

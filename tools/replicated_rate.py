@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures brokers of a cluster: W2, and others with persistence.
+"""Measure the brokers of a cluster: W2 and other persistent loads.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/replicated_rate.py [--local] [--relayed]
         [--brokers 3]
 
-Two servers of PostgreSQL, a primary and a standby that it waits for, are started for it, and one
-broker; `headrace bench` runs beside them. ``--relayed``: by a second broker, which relays.
-``--brokers``: so many, each with a virtual host of its own and a `headrace bench` of its own, at
-the same time. ``--local``: without a cluster, to compare.
+The tool starts two PostgreSQL servers, a primary and its synchronous standby, and one broker, and
+runs `headrace bench`. With ``--relayed`` clients connect to a second broker, which relays. With
+``--brokers`` several brokers run at the same time, each with its own virtual host and its own
+`headrace bench`. ``--local`` measures without a cluster, for comparison.
 
-The last line is the processor time of the servers of PostgreSQL for each message. It does not
-contain their start.
+The last line is the processor time of the PostgreSQL servers for each message, without their start.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def database_cpu_s() -> float:
 
 
 def place(broker: Served, vhost: str, name: str) -> None:
-    """Make a virtual host that the broker of this name serves."""
+    """Create a virtual host, and let the broker `name` serve it."""
     broker.administer("vhost", "add", vhost)
     broker.administer("permission", "set", "--vhost", vhost, "guest", ".*", ".*", ".*")
 
@@ -61,7 +60,7 @@ def place(broker: Served, vhost: str, name: str) -> None:
 
 
 def bench(url: str, options: argparse.Namespace) -> subprocess.Popen[str]:
-    """Start a load against the broker at this URL."""
+    """Start `headrace bench` against the broker at a URL."""
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "headrace.cli", "bench", url, "--json"),

@@ -4,12 +4,10 @@
     PYTHONPATH=build/compiled .venv/bin/python tools/sampler.py [--queues 100000] [--busy 1000]
         [--groups 0] [--segments 1]
 
-A broker has as many queues; a client samples it every five seconds, as the console does, and before
-each look but the first it publishes a message to each of the busy queues. The groups are of one
-stream with as many segments, of which they have read nothing; each look finds a new record in it.
-Steps of the broker's
-loop are measured by the time that its thread had the processor, so that what else the machine does
-is not in them.
+A client samples the broker every five seconds, as the console does. Before each sample but the
+first it publishes a message to each of the `--busy` queues. The groups have read nothing of one
+stream with `--segments` segments, which gets a record before each sample. Steps of the broker's
+loop are measured in processor time of its thread, which excludes other load of the machine.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from support.management_socket import ManagementClient
 
-BEGIN_MS = 0.5  # Shorter steps are not noted.
+BEGIN_MS = 0.5  # Shorter steps are not recorded.
 EVERY_S = 5.0
-SEGMENT_BYTES = 64 << 10  # The least that the broker takes.
-RECORD = "x" * (SEGMENT_BYTES - 8192)  # One fills a segment.
+SEGMENT_BYTES = 64 << 10  # The minimum of the broker.
+RECORD = "x" * (SEGMENT_BYTES - 8192)  # One record fills a segment.
 KINDS = ("queue", "group")  # Whose rows are counted.
-TOGETHER = 200  # Operations asked before their answers are read.
+TOGETHER = 200  # Requests that are sent before their answers are read.
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SERVE = f"""
 import asyncio, os, sys, time
@@ -52,16 +50,16 @@ main()
 
 
 class Look(NamedTuple):
-    """One look."""
+    """The cost of one sample."""
 
     rows: int
     wall_s: float
-    processor_s: float  # Of the broker.
+    processor_s: float  # Processor time of the broker.
     longest_ms: float
 
 
 class Broker:
-    """A broker of its own process, whose steps are measured."""
+    """A broker in a separate process that records its steps."""
 
     def __init__(self, place: Path) -> None:
         self.steps = place / "steps"
@@ -85,7 +83,7 @@ class Broker:
         self.client.end.settimeout(300)
 
     def ask_many(self, what: str, requests: list[dict[str, object]]) -> None:
-        """Ask an operation many times."""
+        """Send many requests of one operation."""
         for at in range(0, len(requests), TOGETHER):
             some = requests[at : at + TOGETHER]
             for request in some:
@@ -94,7 +92,7 @@ class Broker:
                 self.client.line()
 
     def make_groups(self, groups: int, segments: int) -> None:
-        """Make groups that have read nothing of a stream with some segments."""
+        """Create groups that have read nothing of a stream with `segments` segments."""
         arguments = {
             "x-queue-type": "stream",
             "x-stream-max-segment-size-bytes": SEGMENT_BYTES,
@@ -110,12 +108,12 @@ class Broker:
         print(f"{groups:,} groups, {count:,} segments\n", flush=True)
 
     def processor_s(self) -> float:
-        """Return for how long the broker had the processor."""
+        """Return the processor time of the broker."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
     def look(self, since: int) -> tuple[Look, int]:
-        """Sample the queues; return what that took, and the look's number."""
+        """Sample the queues; return the cost and the number of the sample."""
         noted = self.steps.stat().st_size
         begun, processor_s = time.monotonic(), self.processor_s()
         items, done = self.client.listed("sample", since=since)
@@ -133,7 +131,7 @@ class Broker:
 
 
 def main() -> None:
-    """Print a table."""
+    """Take the samples, and print a table of their costs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--queues", type=int, default=100_000)
     parser.add_argument("--busy", type=int, default=1000)

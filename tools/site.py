@@ -58,7 +58,7 @@ def problems() -> list[str]:
 
 
 def main() -> int:
-    """Print what is wrong; return the exit code."""
+    """Print all faults; return the exit code."""
     failure = build()
     wrong = [failure] if failure else problems()
     for text in wrong:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Member(NamedTuple):
-    """A field as Python has it. A `factory` makes the default of a type that can be changed."""
+    """A field of a generated class. With a `factory` each object gets a new default value."""
 
     name: str
     type: str
@@ -17,7 +17,7 @@ class Member(NamedTuple):
 
 
 def class_lines(members: list[Member]) -> list[str]:
-    """Lines of the class body after its constants."""
+    """Return the lines of the class body after its constants."""
     names = ", ".join(f'"{member.name}"' for member in members)
     lines = [f"    __slots__ = ({names},)" if members else "    __slots__ = ()"]
     if not members:

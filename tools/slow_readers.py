@@ -3,10 +3,10 @@
 
     PYTHONPATH=build/compiled .venv/bin/python tools/slow_readers.py --readers 500 --messages 4000
 
-A broker in a process of its own, ``memory_max`` as given, sockets that consume from queues of their
-own and never read, and a publisher whose messages go to all of them. With ``--tls`` the sockets
-have TLS, the publisher's not. Prints the broker's resident memory before, at most, and after all
-have left, in MiB.
+A broker runs in a separate process with the given ``memory_max``. Each socket consumes from its own
+queue and never reads; a publisher's messages go to all queues. With ``--tls`` the sockets of the
+consumers use TLS. The tool prints the broker's resident memory in MiB: before the load, its
+maximum, and after all sockets are closed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from headrace.testing.raw_client import RawClient
 from headrace.testing.raw_socket import Tls
 
 MIB = 1 << 20
-READ_BUFFER = 4096  # Of the sockets of those who do not read: their kernel takes little.
-SETTLED_S = 1.5  # Without new messages taken in: the publisher is held, or done.
+READ_BUFFER = 4096  # The receive buffer of the sockets, so that the kernel holds little.
+SETTLED_S = 1.5  # Without accepted messages for this time, the publisher is paused or done.
 
 
 def begin_reader(host: str, port: int, exchange: str, no_ack: bool, tls: Tls | None) -> RawClient:
-    """Consume from a queue of its own, bound to an exchange; what comes is not read."""
+    """Consume from a new queue that is bound to an exchange, without reading deliveries."""
     reader = RawClient(host, port, window=READ_BUFFER, tls=tls).open()
     queue = reader.declare(exclusive=True).queue
     reader.call(QueueBind(queue=queue, exchange=exchange), QueueBindOk)
@@ -49,7 +49,7 @@ def resident(pid: int) -> float:
 
 
 def tls_broker(home: Path) -> tuple[list[str], int, Tls]:
-    """Return options of a broker with TLS, its port for that, and what trusts it."""
+    """Return the options of a broker with TLS, its TLS port, and the client's parameters."""
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost")
     certificate.private_key_and_cert_chain_pem.write_to_path(home / "cert.pem")
@@ -65,7 +65,7 @@ def tls_broker(home: Path) -> tuple[list[str], int, Tls]:
 async def measure(
     args: argparse.Namespace, broker: ChildBroker, port: int, tls: Tls | None
 ) -> tuple[float, float, float]:
-    """Return the broker's memory before, at most, and after."""
+    """Return the broker's memory before the load, its maximum, and its memory afterwards."""
     before = most = resident(broker.pid)
     async with connect(broker.url) as connection, connection.channel() as channel:
         await channel.declare_exchange("fan", "fanout", durable=False)

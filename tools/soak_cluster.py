@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brokers of a cluster under faults: nothing that was confirmed to clients may be lost.
+"""Soak test of a cluster under faults: no confirmed message may be lost.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/soak_cluster.py [--rounds 200] [--seed 1]
         [--faults kill-owner,move] [--brokers 2]
 
-It starts PostgreSQL with a synchronous standby, brokers, and clients; each round is one fault under
-load, after which all queues are drained and compared with what clients were told. As root, brokers
-and databases have networks, disks and clocks of their own, which fail as well.
+The tool starts PostgreSQL with a synchronous standby, brokers and clients. Each round is one fault
+under load; then all queues are drained and compared with the answers that clients got. As root,
+brokers and databases have separate networks, disks and clocks, which fail as well.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--brokers", type=int, default=2)
     parser.add_argument("--faults", default="", help="some of all, with commas between")
     asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Nothing is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # So that all processes are stopped.
     with contextlib.ExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-soak-"))
         network = stack.enter_context(networks()) if possible() else None

@@ -3,8 +3,9 @@
 
     PYTHONPATH=build/compiled .venv/bin/python tools/stalls.py [--only WORD]
 
-Each line has the processor time of one thing of a kind, and how many of them take 50 ms. Of several
-runs the least counts. It is measured on the model, with a journal in a temporary directory.
+Each line has the processor time of an operation for one object, and the number of objects for which
+it takes 50 ms: the minimum of several runs. The model is measured without a server, with a journal
+in a temporary directory.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
 RUNS = 3
-STALL_S = 0.05  # What the last column is about.
+STALL_S = 0.05  # The time that the last column refers to.
 HEADER = encode_content_header(V0_9_1, 60, 200, BasicProperties())
 ADDRESS = b"\x00\x01q\x00\x00"
 BODY = ADDRESS + encode_frame(2, 1, HEADER) + encode_frame(3, 1, b"x" * 200)
@@ -42,7 +43,7 @@ Case = Callable[[VirtualHost], Callable[[], object]]
 
 
 class HoldingConsumer(Consumer):
-    """A consumer that keeps what it is given."""
+    """A consumer that never settles its deliveries."""
 
     def __init__(self, queue: Queue) -> None:
         super().__init__(queue, "held", False)
@@ -106,7 +107,7 @@ def alternate_exchange_case(count: int) -> Case:
 
 
 def later(vhost: VirtualHost) -> Iterator[object]:
-    """Work that a virtual host does in small steps."""
+    """Yield the steps of a virtual host's deferred work."""
     while vhost.scheduler.next_ms:
         vhost.counters.now_ms += 1
         yield vhost.scheduler.run(vhost.counters.now_ms)
@@ -195,7 +196,7 @@ def by_selectors(count: int) -> Case:
     return ready
 
 
-#: What is done, how often in it, and how it is made ready.
+#: The operation, the number of objects, and the function that prepares it.
 CASES: dict[str, tuple[int, Case]] = {
     "a connection ends: each unsettled message": (50_000, requeue_case(50_000)),
     "purge, delete: each ready message": (100_000, purge_case(100_000, False)),
@@ -223,7 +224,7 @@ CASES: dict[str, tuple[int, Case]] = {
 
 
 def measure(case: Case) -> float:
-    """Seconds of processor time that a case takes once it is ready, or its longest step."""
+    """Return the processor time of a case's longest step in seconds, without its preparation."""
     with tempfile.TemporaryDirectory() as directory:
         journal = Journal(directory, disk=Disk(), threaded=False, name="stalls", free_min=0)
         list(journal.recover())
@@ -236,7 +237,7 @@ def measure(case: Case) -> float:
 
 
 def longest(do: Callable[[], object]) -> float:
-    """Seconds of the longest step of what is done, which is one step unless it is an iterator."""
+    """Return the time of the longest step in seconds; a result that is no iterator is one step."""
     began = time.thread_time()
     steps = do()
     took = time.thread_time() - began

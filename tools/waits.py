@@ -3,10 +3,10 @@
 
     PYTHONPATH=build/compiled .venv/bin/python tools/waits.py [--only WORD]
 
-A broker in a process of its own; a client that owns what is to end, in another; and here one that
-asks for a queue again and again. Each line has the longest of its waits before the end, the longest
-afterwards, the processor time that the broker's loop took within one of these at most, and how much
-the broker read from files meanwhile. Where much else runs, the processor time tells more.
+The broker and the client that owns the objects run in separate processes. This process queries a
+queue repeatedly. Each line has its longest wait before the end of the objects and its longest wait
+afterwards, the maximum processor time of the broker's loop during one of these waits, and the bytes
+that the broker read from files. On a busy machine the processor time is more reliable.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from headrace.testing.broker import ChildBroker
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection as Pipe
 
-BEFORE_S = 2.0  # Watched before the end,
-AFTER_S = 6.0  # and afterwards; changes of accounts are found within a second.
+BEFORE_S = 2.0  # The time measured before the end of the objects.
+AFTER_S = 6.0  # The time measured afterwards; the broker reads changed accounts every second.
 VHOST, USER = "large", "many"
 EVERYTHING = Permission(".*", ".*", ".*")
 
 
 class Scene(NamedTuple):
-    """Objects that a client of its own makes, and their end; by default the client is killed."""
+    """Objects that another client creates, and how they end; by default the client is killed."""
 
     make: Callable[[str], object]
     end: Callable[[UserDirectory], None] | None = None
     options: tuple[str, ...] = ()
-    others: int = 0  # Users that there are besides.
+    others: int = 0  # The number of further users.
 
 
 def exclusive(url: str, queues: int, messages: int, octets: int) -> object:
@@ -123,7 +123,7 @@ SCENES = {
 
 
 def own(name: str, url: str, pipe: Pipe) -> None:
-    """Make what a scene is about, and keep it until the end."""
+    """Create the objects of a scene, and keep them until the end."""
     kept = SCENES[name].make(url)
     pipe.send("made")
     with contextlib.suppress(EOFError):
@@ -132,19 +132,20 @@ def own(name: str, url: str, pipe: Pipe) -> None:
 
 
 def octets_read(pid: int) -> int:
-    """Octets that a process has read from files, and sockets."""
+    """Return the bytes that a process has read from files and sockets."""
     facts = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
     return int(facts["rchar"])
 
 
 def busy(pid: int) -> float:
-    """Seconds of processor time that the first thread of a process has taken."""
+    """Return the processor time of the first thread of a process, in seconds."""
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def longest(ask: Callable[[], object], pid: int, seconds: float) -> tuple[float, float]:
-    """Ask again and again; return the longest that an answer took, in seconds, and the most
-    processor time that the broker took until one.
+    """Query repeatedly; return the longest wait for an answer, in seconds.
+
+    The second value is the maximum processor time of the broker during one wait.
     """
     wait = work = 0.0
     until = time.monotonic() + seconds
@@ -159,8 +160,9 @@ def longest(ask: Callable[[], object], pid: int, seconds: float) -> tuple[float,
 
 
 def measure(name: str) -> tuple[float, float, float, int]:
-    """Return the longest wait before the end and after it, and the processor time in one of
-    these, in seconds; and octets read.
+    """Return the longest waits before and after the end, the processor time, and the bytes read.
+
+    Times are in seconds; the processor time is the maximum during one wait.
     """
     scene = SCENES[name]
     with tempfile.TemporaryDirectory() as home, contextlib.ExitStack() as stack:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LEDGER = "1 /x"
 # A copy without entries lacks one, which is too few to read: no database is asked.
-ROW = LedgerRow(LEDGER, "a", "epoch", 1, last=1, front=1, wanted="")
+ROW = LedgerRow(LEDGER, "a", "epoch", 1, last=1, front=1, preferred_owner="")
 
 
 @pytest.fixture

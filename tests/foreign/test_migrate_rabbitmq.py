@@ -151,7 +151,7 @@ def test_definitions_go_there_and_come_back(node: RabbitMQ, name: Name, tmp_path
             "left out: bindings of exchanges that are left out: dice -> latest",
             "left out: x-delivery-limit of classic queues: again",
             "without effect there: qpid.last_value_queue_key of queues: latest",
-            "without a password, set one there: guest",
+            "these users have no password; set one in RabbitMQ: guest",
         ):
             assert loss in said
     theirs, ours = json.loads(file.read_text()), json.loads(back.read_text())

@@ -189,7 +189,7 @@ def test_a_new_pipeline_is_right_and_has_samples(tmp_path: Path) -> None:
     pipeline = load(file)
     assert (pipeline.head.name, pipeline.sources["messages"].type) == ("orders", "stream")
     assert isinstance(pipeline.sinks["out"], FileSink)
-    assert load_cases(begin.cases_beside(file), pipeline).expected["out"].count == 1
+    assert load_cases(begin.default_cases_path(file), pipeline).expected["out"].count == 1
     assert "exists; --force replaces it" in call("new", str(file)).output
     words: tuple[str, ...] = ("--source", "queue", "--reads", 'a ${b} "c" é', "--value", "string")
     words += ("--sink", "exchange", "--to", "x", "--check", "value <> ''", "--force")
@@ -221,7 +221,7 @@ def test_a_new_pipeline_runs_on_its_samples(spark: SparkSession, tmp_path: Path,
     words = ("--columns", "id INT", "--check", "id IS NULL OR id > 0", "--sink", sink)
     assert call("new", str(file), *words).exit_code == 0
     pipeline = load(file)
-    cases = load_cases(begin.cases_beside(file), pipeline)
+    cases = load_cases(begin.default_cases_path(file), pipeline)
     with LocalBroker() as own:
         result = run_trial(spark, pipeline, cases, own.url)
     assert find_differences(cases, result) == []

@@ -7,9 +7,9 @@ import pytest
 
 from headrace.store.segment.record import (
     PRIME,
+    check_record,
+    find_record_from,
     head_word,
-    intact,
-    next_intact,
     residue,
     segment_seed,
 )
@@ -47,28 +47,28 @@ def record(seed: int, payload: bytes, kind: int = 1) -> bytes:
 def test_every_single_bit_and_every_pair_of_a_word_is_noticed() -> None:
     seed = segment_seed(12345, 1)
     whole = record(seed, Random(2).randbytes(61))
-    assert intact(whole, 0, len(whole), seed) == 77
+    assert check_record(whole, 0, len(whole), seed) == 77
     for bit in range(8 * len(whole)):
         for other in {bit, min(bit + 1, 8 * len(whole) - 1), (bit + 61) % (8 * len(whole))}:
             bent = bytearray(whole)
             bent[bit // 8] ^= 1 << bit % 8
             if other != bit:
                 bent[other // 8] ^= 1 << other % 8
-            assert not intact(bytes(bent), 0, len(bent), seed), (bit, other)
+            assert not check_record(bytes(bent), 0, len(bent), seed), (bit, other)
 
 
 def test_a_record_of_another_use_of_the_file_is_none() -> None:
     whole = record(segment_seed(7, 1), b"what was here before")
-    assert intact(whole, 0, len(whole), segment_seed(7, 1))
-    assert not intact(whole, 0, len(whole), segment_seed(7, 2))
-    assert not intact(whole, 0, len(whole), segment_seed(8, 1))
+    assert check_record(whole, 0, len(whole), segment_seed(7, 1))
+    assert not check_record(whole, 0, len(whole), segment_seed(7, 2))
+    assert not check_record(whole, 0, len(whole), segment_seed(8, 1))
 
 
 def test_a_cut_record_is_none() -> None:
     seed = segment_seed(1, 1)
     whole = record(seed, bytes(range(50)))
     for size in range(len(whole)):
-        assert not intact(whole[:size] + b"\x00" * 8, 0, size, seed)
+        assert not check_record(whole[:size] + b"\x00" * 8, 0, size, seed)
 
 
 def test_the_next_record_is_found_behind_damage() -> None:
@@ -76,8 +76,8 @@ def test_the_next_record_is_found_behind_damage() -> None:
     first, second = record(seed, b"a" * 100), record(seed, b"b" * 100)
     both = bytearray(first + second)
     both[30] ^= 4
-    assert next_intact(both, 8, len(both), seed) == len(first)
-    assert next_intact(both, len(first) + 8, len(both), seed) == len(both)
+    assert find_record_from(both, 8, len(both), seed) == len(first)
+    assert find_record_from(both, len(first) + 8, len(both), seed) == len(both)
 
 
 def test_a_header_tells_what_it_was_given() -> None:

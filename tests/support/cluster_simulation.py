@@ -64,12 +64,14 @@ class Engine:
 
     def take(self, name: str, owner: str, rival: str, silent: SilentBroker | None) -> LedgerRow:
         row = self.ledgers.get(name, LedgerRow(name, "", "", 0, 0, 1, ""))
-        if row.taken != rival:
+        if row.owner_token != rival:
             raise Fenced(f"ledger {name!r}: another broker was first")
         if silent is not None and self.brokers[silent.broker].seen != silent.seen:
             raise Fenced(f"ledger {name!r}: its owner is back")
         self.takes += 1
-        row = row._replace(owner=owner, taken=f"epoch {self.takes}", epoch=row.epoch + 1, wanted="")
+        row = row._replace(
+            owner=owner, owner_token=f"epoch {self.takes}", epoch=row.epoch + 1, preferred_owner=""
+        )
         self.ledgers[name] = row
         return row
 
@@ -185,7 +187,7 @@ class Broker:
     def release(self, name: str, taken: str) -> None:
         self.check_way()
         row = self.simulation.engine.ledgers[name]
-        if row.taken == taken:
+        if row.owner_token == taken:
             self.simulation.engine.ledgers[name] = row._replace(owner="")
 
     def follow(self, rows: object, existing: object) -> None:
@@ -199,16 +201,16 @@ class Broker:
         self.check_way()
         row = self.simulation.engine.take(name, self.name, rival, silent)
         ledger = TakenLedger(self.node.cluster, name, self.name)
-        ledger.epoch, ledger.taken = row.epoch, row.taken
+        ledger.epoch, ledger.owner_token = row.epoch, row.owner_token
         return SimpleNamespace(
             ledger=ledger,
             lost=None,
             applied=SimpleNamespace(number=row.last),
             mark=lambda: None,
-            other_history=self.other_history,
+            other_history_error=self.other_history_error,
         )
 
-    def other_history(self, how: str) -> OtherHistory:
+    def other_history_error(self, how: str) -> OtherHistory:
         """Note that a broker reports a loss."""
         self.simulation.broken.append(f"{self.name} says that a ledger {how}")
         return OtherHistory(how)
@@ -357,7 +359,9 @@ class Simulation:
             broker.cut_until = until
         elif kind == "move":
             name = self.random.choice(list(self.engine.ledgers))
-            self.engine.ledgers[name] = self.engine.ledgers[name]._replace(wanted=broker.name)
+            self.engine.ledgers[name] = self.engine.ledgers[name]._replace(
+                preferred_owner=broker.name
+            )
         else:
             self.away_until = until
 

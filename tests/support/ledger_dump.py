@@ -40,7 +40,7 @@ def differences(url: str, data: Path) -> tuple[int, list[str]]:
         ):
             replayed = ReplicatedDisk(Disk(), ledger, empty)
             try:
-                replayed.take()
+                replayed.take_over()
             except LedgerLost as error:
                 found.append(f"the ledger {name!r} cannot be read: {error}")
                 continue

@@ -437,7 +437,7 @@ def browse(
 
 
 def list_groups(requests: Requests, stream: str = "") -> list[GroupState]:
-    """Yield the groups of a stream, or of all streams that the user may read."""
+    """Return the groups of a stream, or of all streams that the user may read."""
     return collect(_groups.list_groups(requests.source, stream))
 
 

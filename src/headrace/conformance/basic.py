@@ -36,7 +36,7 @@ LARGE_SIZE = 1_900_000  # The size of a message in bytes, which does not fit int
 
 @check("0-9-1/basic#09", "0-9-1/s002", "0-9/basic#09", "0-9/delivery-tag#non-zero")
 def deliveries_without_acks(site: Site) -> None:
-    """Consumers without acknowledgements get all messages, with tags that are not zero."""
+    """A consumer without acknowledgements gets all messages, with non-zero delivery tags."""
     peer, queue = site.peer_with_queue()
     peer.consume(queue, no_ack=True)
     bodies = [b"%d" % number for number in range(20)]
@@ -57,7 +57,7 @@ def deliveries_without_acks(site: Site) -> None:
     "0-9/redelivered#implementation",
 )
 def what_was_not_acknowledged(site: Site) -> None:
-    """Deliveries without an ack come again, marked as redelivered."""
+    """Unacked messages are delivered again, marked as redelivered."""
     peer, queue = site.peer_with_queue()
     peer.consume(queue)
     peer.publish(queue, b"0", b"1", b"2", b"3")
@@ -78,7 +78,7 @@ def what_was_not_acknowledged(site: Site) -> None:
 
 @check("0-9-1/basic#06", "0-9-1/basic#07", "0-9/basic#06", "0-9/basic#07")
 def priorities(site: Site) -> None:
-    """In a queue with priorities, messages of higher priority come first."""
+    """A queue with priorities delivers messages of higher priority first."""
     peer = site.peer()
     queue = site.queue()
     peer.declare(queue, arguments={"x-max-priority": 9})
@@ -102,7 +102,7 @@ def one_order(site: Site) -> None:
 
 @check("0-9-1/s095", "0-9/basic.qos.prefetch-size#01")
 def prefetch_size_and_one_message(site: Site) -> None:
-    """The prefetch size does not stop a message while the client holds none."""
+    """A message larger than the prefetch size is delivered to a client without unacked messages."""
     peer, queue = site.peer_with_queue()
     peer.call(BasicQos(prefetch_size=100), BasicQosOk)
     peer.consume(queue)
@@ -115,7 +115,7 @@ def prefetch_size_and_one_message(site: Site) -> None:
 
 @check("0-9-1/s096", "0-9/basic.qos.prefetch-count#01")
 def prefetch_count(site: Site) -> None:
-    """No more messages are delivered than the prefetch count allows."""
+    """The broker delivers no more unacked messages than the prefetch count."""
     peer, queue = site.peer_with_queue()
     peer.call(BasicQos(prefetch_count=3), BasicQosOk)
     peer.consume(queue)
@@ -131,7 +131,7 @@ def prefetch_count(site: Site) -> None:
 
 @check("0-9-1/basic.consume#01", "0-9/basic.consume#01")
 def many_consumers(site: Site) -> None:
-    """A queue takes at least 16 consumers."""
+    """A queue accepts at least 16 consumers."""
     peer, queue = site.peer_with_queue()
     for number in range(CONSUMERS_MIN):
         peer.consume(queue, f"c{number}", no_ack=True)
@@ -142,7 +142,7 @@ def many_consumers(site: Site) -> None:
 
 @check("0-9-1/s098", "0-9/basic.consume.consumer-tag#01")
 def a_tag_twice(site: Site) -> None:
-    """The tag of a consumer cannot be given to another one (530)."""
+    """A consumer tag cannot be used for a second consumer (530)."""
     peer, queue = site.peer_with_queue()
     peer.consume(queue, "same")
     peer.send(BasicConsume(queue=queue, consumer_tag="same"))
@@ -152,7 +152,7 @@ def a_tag_twice(site: Site) -> None:
 
 @check("0-9-1/s099", "0-9/basic.consume.consumer-tag#02")
 def a_tag_of_another_channel(site: Site) -> None:
-    """A consumer is its channel's: another channel cannot cancel it."""
+    """A channel cannot cancel the consumer of another channel."""
     peer = site.peer()
     peer.channel(2)
     queue = site.declare_queue_on(peer)
@@ -171,7 +171,7 @@ def a_tag_of_another_channel(site: Site) -> None:
 
 @check("0-9-1/s100", "0-9/basic.consume.exclusive#01")
 def exclusive_consumers(site: Site) -> None:
-    """A queue with consumers takes no exclusive one (403)."""
+    """A queue with consumers refuses an exclusive consumer (403)."""
     peer, other = site.peer(), site.peer()
     queue = site.declare_queue_on(peer)
     peer.consume(queue)
@@ -180,7 +180,7 @@ def exclusive_consumers(site: Site) -> None:
 
 @check("0-9-1/basic.cancel#01", "0-9/basic.cancel#01")
 def cancelling_without_a_queue(site: Site) -> None:
-    """basic.cancel is not an error when the queue is gone."""
+    """basic.cancel is not an error if the queue has been deleted."""
     peer, other = site.peer(), site.peer()
     queue = site.declare_queue_on(peer)
     peer.consume(queue, "gone")
@@ -192,7 +192,7 @@ def cancelling_without_a_queue(site: Site) -> None:
 
 @check("0-9-1/s106", "0-9/basic.publish.mandatory#01")
 def mandatory(site: Site) -> None:
-    """A mandatory message that reaches no queue comes back."""
+    """A mandatory message that reaches no queue is returned."""
     peer = site.peer()
     queue = site.queue()
     peer.publish(queue, b"x", mandatory=True)
@@ -205,7 +205,7 @@ def mandatory(site: Site) -> None:
 
 @check("0-9-1/s107", "0-9/basic.publish.immediate#01")
 def immediate(site: Site) -> None:
-    """An immediate message that no consumer takes at once comes back."""
+    """An immediate message that no consumer receives at once is returned."""
     peer, queue = site.peer_with_queue()
     peer.publish(queue, b"x", immediate=True)
     method, body = peer.content(BasicReturn)
@@ -218,7 +218,7 @@ def immediate(site: Site) -> None:
 
 @check("0-9-1/s109", "0-9-1/s111", "0-9/basic.ack.multiple#01")
 def unknown_tags(site: Site) -> None:
-    """Acknowledging what was never delivered, or twice, closes the channel."""
+    """An ack of an unknown or already settled delivery tag closes the channel."""
     peer = site.peer()
     queue = site.queue()
     for multiple in (False, True):
@@ -235,7 +235,7 @@ def unknown_tags(site: Site) -> None:
 
 @check("0-9-1/s001", "0-9/delivery-tag#channel-local")
 def tags_of_another_channel(site: Site) -> None:
-    """A tag is its channel's: another channel cannot acknowledge it."""
+    """A channel cannot acknowledge a delivery of another channel."""
     peer = site.peer()
     peer.channel(2)
     queue = site.declare_queue_on(peer)
@@ -256,7 +256,7 @@ def _expect_tag_error(peer: Peer, channel: int = 1) -> None:
 
 @check("0-9-1/s110")
 def tags_in_a_transaction(site: Site) -> None:
-    """In a transaction a tag is checked at once, not at the commit."""
+    """In a transaction a delivery tag is checked at once, not at the commit."""
     peer = site.peer()
     peer.call(TxSelect(), TxSelectOk)
     peer.send(BasicAck(delivery_tag=7))
@@ -265,7 +265,7 @@ def tags_in_a_transaction(site: Site) -> None:
 
 @check("0-9-1/basic.reject#02", "0-9/basic.reject#02")
 def a_rejected_message(site: Site) -> None:
-    """A message rejected with requeue is back in the queue; without, it is not."""
+    """A message rejected with requeue is in the queue again; without requeue it is removed."""
     peer, queue = site.peer_with_queue()
     peer.publish(queue, b"x")
     peer.get(queue, no_ack=False)
@@ -278,7 +278,7 @@ def a_rejected_message(site: Site) -> None:
 
 @check("0-9-1/s115", "0-9/basic.reject.requeue#01")
 def a_rejected_message_goes_elsewhere(site: Site) -> None:
-    """A rejected message goes to another consumer, not to the one that rejected it."""
+    """A rejected message goes to another consumer than the one that rejected it."""
     peer, other = site.peer(), site.peer()
     queue = site.declare_queue_on(peer)
     peer.consume(queue)
@@ -293,7 +293,7 @@ def a_rejected_message_goes_elsewhere(site: Site) -> None:
 
 @check("0-9-1/s116")
 def a_rejected_message_alone(site: Site) -> None:
-    """A message that the only consumer rejects is kept and comes to it later, or stays away."""
+    """A message that the only consumer rejects is delivered to it later, or not again."""
     peer, other = site.peer(), site.peer()
     queue = site.declare_queue_on(peer)
     peer.consume(queue)
@@ -316,7 +316,7 @@ def a_rejected_message_alone(site: Site) -> None:
     "0-9/basic.recover#01",
 )
 def recovered_messages(site: Site) -> None:
-    """basic.recover gives the client what it did not acknowledge again, marked as redelivered."""
+    """basic.recover redelivers the unacked messages, marked as redelivered."""
     peer, queue = site.peer_with_queue()
     peer.consume(queue)
     peer.publish(queue, b"x", b"y")
@@ -333,7 +333,7 @@ def recovered_messages(site: Site) -> None:
 
 @check("0-9-1/s004")
 def recovered_to_the_original_client(site: Site) -> None:
-    """basic.recover without requeue gives a message to the same consumer again."""
+    """basic.recover without requeue redelivers a message to the same consumer."""
     peer, other = site.peer(), site.peer()
     queue = site.declare_queue_on(peer)
     peer.consume(queue, "mine")
@@ -361,7 +361,7 @@ def no_recovery_in_a_transaction(site: Site) -> None:
 
 @check("0-9-1/basic.deliver#01", "0-9/basic.deliver#01")
 def a_message_that_nobody_can_process(site: Site) -> None:
-    """A message delivered again and again is moved to the dead letters."""
+    """A message that is redelivered again and again becomes a dead letter."""
     peer = site.peer()
     queue, dead = site.queue(), site.queue()
     peer.declare(dead, durable=True)
@@ -390,7 +390,7 @@ def a_message_that_nobody_can_process(site: Site) -> None:
 
 @check("0-9-1/basic.reject#01", "0-9/basic.reject#01")
 def a_reject_while_content_is_sent(site: Site) -> None:
-    """basic.reject is processed while the content of a large message is on its way."""
+    """basic.reject is processed while the content of a large message is being sent."""
     peer, other = site.peer(window=SMALL_WINDOW), site.peer()
     queue = site.declare_queue_on(peer)
     large = bytes(LARGE_SIZE)

@@ -36,7 +36,7 @@ PROPERTIES = ("host", "product", "version", "platform", "copyright", "informatio
 
 @check("0-9-1/connection.start#01", "0-9/connection.start#protocol-name")
 def another_protocol(site: Site) -> None:
-    """A header of another protocol is answered with a header that is served, or not, and an end."""
+    """Another protocol's header gets a supported header or no answer; the connection ends."""
     peer = site.raw()
     peer.send_bytes(b"HTTP\x01\x01\x00\x09")
     answer = b""
@@ -50,7 +50,7 @@ def another_protocol(site: Site) -> None:
 
 @check("0-9-1/connection.start#02", "0-9/connection.start#server-support")
 def a_version_to_come(site: Site) -> None:
-    """A client of a later version is offered one that is not later than its own."""
+    """A client of a later version is offered a version that is not later than its own."""
     peer = site.raw()
     client_header = (
         b"AMQP\x00\x09\x00\x00" if site.version.label == "0-9-1" else b"AMQP\x01\x01\x09\x00"
@@ -70,7 +70,7 @@ def a_version_to_come(site: Site) -> None:
     "0-9/connection.start.server-properties#required-fields",
 )
 def who_the_server_is(site: Site) -> None:
-    """connection.start names the product, its version, its platform, its rights and more."""
+    """connection.start has the product, version, platform and copyright of the broker."""
     start = site.raw().greet()
     expected = PROPERTIES if site.version.label != "0-9-1" else PROPERTIES[1:]
     missing = [name for name in expected if not start.server_properties.get(name)]
@@ -79,14 +79,14 @@ def who_the_server_is(site: Site) -> None:
 
 @check("0-9-1/s011", "0-9/connection.start.locales#required-support")
 def the_usual_locale(site: Site) -> None:
-    """The locale en_US is offered."""
+    """The broker offers the locale en_US."""
     locales = site.raw().greet().locales
     must(b"en_US" in locales.split(), f"en_US among the locales {locales!r}")
 
 
 @check("0-9-1/s014", "0-9/connection.start-ok.mechanism#validity")
 def an_unknown_mechanism(site: Site) -> None:
-    """A mechanism that was not offered ends the connection without another octet."""
+    """A mechanism that was not offered ends the connection without another byte."""
     peer = site.raw()
     peer.greet()
     peer.send(ConnectionStartOk(mechanism="NONSENSE", response=b"x", locale="en_US"), 0)
@@ -101,7 +101,7 @@ def an_unknown_mechanism(site: Site) -> None:
     "0-9/connection.tune-ok.frame-max#minimum",
 )
 def the_smallest_frame(site: Site) -> None:
-    """A frame of 4,096 octets is taken before tuning, and 4,096 can be agreed on."""
+    """The broker accepts frames of 4,096 bytes before tuning, and this size can be negotiated."""
     peer = site.raw()
     peer.greet()
     settings = site.settings
@@ -158,7 +158,7 @@ def _exceed_limit(site: Site, limit_name: str) -> None:
 
 @check("0-9-1/s021", "0-9/connection.open.virtual-host#security")
 def a_virtual_host_of_others(site: Site) -> None:
-    """A virtual host that does not exist, or not for this user, is refused."""
+    """A virtual host that does not exist, or that the user may not use, is refused."""
     peer = site.raw()
     tune = peer.log_in()
     peer.send(ConnectionTuneOk(channel_max=tune.channel_max, frame_max=tune.frame_max), 0)
@@ -169,7 +169,7 @@ def a_virtual_host_of_others(site: Site) -> None:
 
 @check("0-9-1/connection.close#01", "0-9/connection.close#stability")
 def after_a_close(site: Site) -> None:
-    """After the server's connection.close, methods but close and close-ok are discarded."""
+    """After the broker's connection.close, all methods but close and close-ok are discarded."""
     peer, witness = site.peer(), site.peer()
     queue = site.queue()
     peer.send(ExchangeDeclare(exchange=site.exchange(), type="headrace.conformance.no-type"))
@@ -184,7 +184,7 @@ def after_a_close(site: Site) -> None:
 
 @check("0-9-1/channel.close#01", "0-9/channel.close#stability")
 def after_a_channel_close(site: Site) -> None:
-    """After the server's channel.close, methods of that channel but close-ok are discarded."""
+    """After the broker's channel.close, all methods of the channel but close-ok are discarded."""
     peer = site.peer()
     queue = site.queue()
     peer.send(QueueDeclare(queue=site.queue(), passive=True))

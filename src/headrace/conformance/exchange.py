@@ -68,7 +68,7 @@ def recommended_types(site: Site) -> None:
 
 @check("0-9-1/exchange#03", "0-9/exchange#required-instances")
 def standard_exchanges(site: Site) -> None:
-    """amq.direct, amq.fanout, amq.topic and amq.headers (or amq.match) are there and route."""
+    """amq.direct, amq.fanout, amq.topic and amq.headers (or amq.match) exist and route."""
     peer = site.peer()
     queue = site.queue()
     peer.declare(queue, exclusive=True)
@@ -91,7 +91,7 @@ def standard_exchanges(site: Site) -> None:
     "0-9/basic.publish.exchange#01",
 )
 def the_default_exchange(site: Site) -> None:
-    """A publish to the exchange without a name reaches the queue of that name."""
+    """A message to the exchange without a name reaches the queue that its routing key names."""
     peer, queue = site.peer_with_queue()
     peer.publish(queue, b"x")
     must(peer.bodies(queue) == [b"x"], "the message in the queue that its routing key names")
@@ -99,7 +99,7 @@ def the_default_exchange(site: Site) -> None:
 
 @check("0-9-1/exchange#05", "0-9/exchange#default-access")
 def the_default_exchange_is_not_named(site: Site) -> None:
-    """The default exchange cannot be declared or deleted, and has no other name."""
+    """The default exchange cannot be declared or deleted, and has no second name."""
     peer = site.peer()
     for method in (ExchangeDeclare(type="direct"), ExchangeDelete()):
         peer.send(method)
@@ -114,7 +114,7 @@ def the_default_exchange_is_not_named(site: Site) -> None:
 
 @check("0-9-1/exchange#06", "0-9/exchange#extensions")
 def other_types(site: Site) -> None:
-    """A server that has no other types says so with 503, or it makes the exchange."""
+    """A broker without further exchange types answers 503; other brokers create the exchange."""
     peer = site.peer()
     peer.send(ExchangeDeclare(exchange=site.exchange(), type="x-headrace-conformance"))
     closed = peer.expect_close()
@@ -131,7 +131,7 @@ def many_exchanges(site: Site) -> None:
 
 @check("0-9-1/s039", "0-9/exchange.declare.exchange#reserved")
 def reserved_exchange_names(site: Site) -> None:
-    """A name that starts with amq. cannot be given to a new exchange; old ones are found."""
+    """A new exchange cannot have a name that starts with amq.; existing ones can be declared."""
     peer = site.peer()
     declare(peer, "amq.direct", "direct", passive=True)
     peer.expect_refusal(ExchangeDeclare(exchange="amq.headrace", type="direct"), 403)
@@ -151,7 +151,7 @@ def another_type(site: Site) -> None:
 
 @check("0-9-1/s041", "0-9/exchange.declare.type#support")
 def an_unknown_type(site: Site) -> None:
-    """A type that the server does not know is refused with 503."""
+    """An exchange of an unknown type is refused with 503."""
     peer = site.peer()
     peer.send(ExchangeDeclare(exchange=site.exchange(), type="headrace.conformance.none"))
     closed = peer.expect_close()
@@ -166,7 +166,7 @@ def a_missing_exchange(site: Site) -> None:
 
 @check("0-9-1/s043", "0-9-1/s044")
 def an_exchange_again(site: Site) -> None:
-    """The same declaration is answered again; another durability or argument is an error."""
+    """A repeated declaration is answered; with another durability or argument it is an error."""
     peer = site.peer()
     exchange = site.exchange()
     declare(peer, exchange, "topic")
@@ -190,7 +190,7 @@ def durable_and_transient_exchanges(site: Site) -> None:
 
 @check("0-9/exchange.declare.durable#sticky", "0-9/exchange.declare.auto-delete#sticky")
 def what_an_exchange_is_stays(site: Site) -> None:
-    """Durability and auto-delete of an exchange that is there are ignored."""
+    """A repeated declaration ignores durable and auto-delete of an existing exchange."""
     peer = site.peer()
     exchange = site.exchange()
     declare(peer, exchange)
@@ -206,7 +206,7 @@ def deleting_no_exchange(site: Site) -> None:
 
 @check("0-9-1/s047")
 def an_exchange_in_use(site: Site) -> None:
-    """An exchange with bindings is not deleted when if-unused is set (406)."""
+    """With if-unused an exchange that has bindings is not deleted (406)."""
     peer = site.peer()
     exchange, queue = site.exchange(), site.queue()
     declare(peer, exchange)
@@ -240,7 +240,7 @@ def an_internal_exchange(site: Site) -> None:
 
 @check("0-9-1/s105", "0-9/basic.publish.exchange#03")
 def basic_content_everywhere(site: Site) -> None:
-    """An exchange takes basic content, or refuses it with 540 on the channel."""
+    """An exchange accepts basic content, or refuses it with 540 on the channel."""
     peer = site.peer()
     for name in ("amq.direct", "amq.fanout", "amq.topic", "amq.headers"):
         peer.publish("headrace.conformance", b"x", exchange=name)

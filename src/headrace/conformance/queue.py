@@ -34,7 +34,7 @@ def many_queues(site: Site) -> None:
 
 @check("0-9-1/s050", "0-9/queue.declare.queue#default-name")
 def names_made_up(site: Site) -> None:
-    """A queue without a name gets one of its own, and can be used by it."""
+    """The broker chooses the name of a queue that is declared without one."""
     peer = site.peer()
     names = [peer.declare(exclusive=True).queue for _ in range(10)]
     must(all(names) and len(set(names)) == len(names), f"ten names, all different, not {names}")
@@ -44,7 +44,7 @@ def names_made_up(site: Site) -> None:
 
 @check("0-9-1/s051", "0-9/queue.declare.queue#reserved-prefix")
 def reserved_queue_names(site: Site) -> None:
-    """A name that starts with amq. cannot be given to a new queue."""
+    """A new queue cannot have a name that starts with amq."""
     peer = site.peer()
     peer.send(QueueDeclare(queue="amq.headrace"))
     closed = peer.expect_close()
@@ -54,7 +54,7 @@ def reserved_queue_names(site: Site) -> None:
 
 @check("0-9-1/s052", "0-9/queue.declare.passive#passive")
 def asking_for_a_queue(site: Site) -> None:
-    """A passive declaration finds a queue that is there; of another it closes with 404."""
+    """A passive declaration finds an existing queue; for a missing one it closes with 404."""
     peer = site.peer()
     queue = site.queue()
     peer.expect_refusal(QueueDeclare(queue=queue, passive=True), 404)
@@ -64,7 +64,7 @@ def asking_for_a_queue(site: Site) -> None:
 
 @check("0-9-1/s053", "0-9-1/s054")
 def a_queue_again(site: Site) -> None:
-    """The same declaration is answered again; another durability or argument is an error."""
+    """A repeated declaration is answered; with another durability or argument it is an error."""
     peer = site.peer()
     queue = site.queue()
     peer.declare(queue, arguments={"x-expires": 60000})
@@ -91,7 +91,7 @@ def durable_and_transient_queues(site: Site) -> None:
 
 @check("0-9/queue.declare.durable#pre-existence")
 def durability_stays(site: Site) -> None:
-    """Declaring an existing queue again ignores durable."""
+    """A repeated declaration ignores durable of an existing queue."""
     peer = site.peer()
     queues = (site.queue(), site.queue())
     peer.declare(queues[0], durable=True)
@@ -102,7 +102,7 @@ def durability_stays(site: Site) -> None:
 
 @check("0-9-1/s057", "0-9/queue.declare.exclusive#types")
 def exclusive_and_shared_queues(site: Site) -> None:
-    """A shared queue is seen by other connections; an exclusive one goes with its own."""
+    """Other connections can use a shared queue; an exclusive queue ends with its connection."""
     owner, other = site.peer(), site.peer()
     mine, ours = site.queue(), site.queue()
     owner.declare(mine, exclusive=True)
@@ -131,7 +131,7 @@ def an_exclusive_queue_of_others(site: Site) -> None:
 
 @check("0-9/queue.declare.auto-delete#pre-existence")
 def auto_delete_stays(site: Site) -> None:
-    """Declaring an existing queue again ignores auto-delete."""
+    """A repeated declaration ignores auto-delete of an existing queue."""
     peer = site.peer()
     queues = (site.queue(), site.queue())
     peer.declare(queues[0], auto_delete=True)
@@ -152,7 +152,7 @@ def auto_delete_stays(site: Site) -> None:
     "0-9/basic.get.queue#01",
 )
 def no_queue_name(site: Site) -> None:
-    """Without a name the channel's last declared queue is meant; without one it is an error."""
+    """An empty queue name is the channel's last declared queue; without one it is an error."""
     peer = site.peer()
     methods: list[MethodBase] = [QueueBind(exchange="amq.direct", routing_key="k"), QueuePurge()]
     methods += [QueueDelete(), BasicGet(), BasicConsume()]
@@ -198,7 +198,7 @@ def binding_to_no_exchange(site: Site) -> None:
 
 @check("0-9-1/s069", "0-9/queue.bind.routing-key#direct-exchange-key-matching")
 def direct_routing(site: Site) -> None:
-    """A direct exchange passes a message to the queues bound with its very routing key."""
+    """A direct exchange routes a message to the queues bound with its routing key."""
     peer = site.peer()
     exchange, queue = site.exchange(), site.queue()
     declare(peer, exchange, "direct")
@@ -212,7 +212,7 @@ def direct_routing(site: Site) -> None:
 
 @check("0-9-1/queue.bind#01", "0-9/queue.bind#duplicates")
 def a_binding_twice(site: Site) -> None:
-    """The same binding again is not an error, and gives no second copy."""
+    """A repeated binding is not an error, and adds no second copy of messages."""
     peer, queue = site.peer_with_queue()
     for _ in range(3):
         bind(peer, queue, "amq.fanout")
@@ -222,7 +222,7 @@ def a_binding_twice(site: Site) -> None:
 
 @check("0-9-1/queue.bind#02")
 def many_matches_one_copy(site: Site) -> None:
-    """A queue with several bindings that match gets a message once."""
+    """A queue with several matching bindings gets a message once."""
     peer, queue = site.peer_with_queue()
     for key in (f"{queue}.*", f"{queue}.#", f"{queue}.a"):
         bind(peer, queue, "amq.topic", key)
@@ -289,7 +289,7 @@ def unbinding_from_no_exchange(site: Site) -> None:
 
 @check("0-9-1/queue.unbind#01", "0-9/queue.unbind#01")
 def an_unbind_that_fails(site: Site) -> None:
-    """An unbind that fails for another reason than a missing end closes the connection."""
+    """An unbind that fails although queue and exchange exist closes the connection."""
     peer, owner = site.peer(), site.peer()
     queue = site.queue()
     if site.version is V0_9_1:
@@ -302,7 +302,7 @@ def an_unbind_that_fails(site: Site) -> None:
 
 @check("0-9-1/s068", "0-9-1/s074")
 def the_default_exchange_by_its_blank_name(site: Site) -> None:
-    """A blank exchange name means the default exchange when queues are bound and unbound."""
+    """An empty exchange name is the default exchange when queues are bound and unbound."""
     peer, queue = site.peer_with_queue()
     for method in (
         QueueBind(queue=queue, routing_key=queue),
@@ -324,7 +324,7 @@ def purging_no_queue(site: Site) -> None:
 
 @check("0-9-1/queue.purge#01", "0-9/queue.purge#01", "0-9/queue.purge#02")
 def a_purge(site: Site) -> None:
-    """A purge empties a queue, but for what consumers hold."""
+    """A purge removes all messages of a queue except unacked ones."""
     peer, queue = site.peer_with_queue()
     peer.publish(queue, b"held", b"1", b"2")
     held = peer.get(queue, no_ack=False)
@@ -343,7 +343,7 @@ def deleting_no_queue(site: Site) -> None:
 
 @check("0-9-1/s083", "0-9/queue.delete.if-unused#01")
 def a_queue_in_use(site: Site) -> None:
-    """A queue with consumers is not deleted when if-unused is set (406)."""
+    """With if-unused a queue that has consumers is not deleted (406)."""
     peer, other = site.peer(), site.peer()
     queue = site.queue()
     other.declare(queue)
@@ -354,7 +354,7 @@ def a_queue_in_use(site: Site) -> None:
 
 @check("0-9-1/s084", "0-9/queue.delete.if-empty#01")
 def a_queue_with_messages(site: Site) -> None:
-    """A queue with messages is not deleted when if-empty is set (406)."""
+    """With if-empty a queue that has messages is not deleted (406)."""
     peer, queue = site.peer_with_queue()
     peer.publish(queue, b"x")
     peer.expect_refusal(QueueDelete(queue=queue, if_empty=True), 406)

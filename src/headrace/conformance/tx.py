@@ -18,7 +18,7 @@ from headrace.protocol.codec_0_x import (
 
 @check("0-9-1/s119", "0-9-1/tx#01")
 def a_transaction(site: Site) -> None:
-    """Publishes and acks of a transaction happen at its commit, or not at all."""
+    """A commit applies all publishes and acks of a transaction, a rollback none."""
     peer, other = site.peer(), site.peer()
     queue = site.queue()
     other.declare(queue)

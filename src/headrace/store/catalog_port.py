@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The port to an engine with the catalog of a cluster: one value, replaced by compare and set."""
+"""The port to an engine that stores the catalog of a cluster: one value, replaced atomically."""
 
 from typing import Protocol
 
-NONE = ""  # The version without a value.
+NONE = ""  # The version if the engine has no value.
 
 
 class CatalogChangedError(Exception):
-    """The catalog has another version: another broker has replaced it."""
+    """The catalog has another version, because another broker has replaced it."""
 
 
 class CatalogEngine(Protocol):
     """An engine that stores the catalog; calls block, from one thread at a time."""
 
     def version(self) -> str:
-        """Return the version of the value; ``NONE`` without a value.
-
-        Each value has a version of its own.
+        """Return the version of the value, which no other value has; ``NONE`` if there is no value.
 
         Raises:
             OSError: the engine does not answer.
@@ -30,7 +28,7 @@ class CatalogEngine(Protocol):
         """
 
     def store(self, expected: str, value: bytes) -> str:
-        """Replace the value that has the expected version; return the new version.
+        """Replace the value if it has the expected version; return the new version.
 
         Returns when a majority of the engine's disks has the new value.
 

@@ -2,11 +2,11 @@
 """The data directory: locked by one broker, migrated to the present version.
 
 schema                 the version, as text
-lock                   locked while a broker runs, as is the directory; has its process id
+lock                   the process id of the broker that has locked this file and the directory
 identity               a UUID of the data
 mark                   the versions of the other files (headrace.store.mark)
 secret                 random bytes, from which secrets are derived
-cluster                the id of the cluster, if the directory is a copy of a cluster's data
+cluster                the id of the cluster whose data the directory has a copy of
 definitions.db         users, virtual hosts, permissions, parameters (SQLite)
 vhosts/<id>/name       the name of a virtual host
 vhosts/<id>/journal/   the journal of a virtual host: definitions and messages
@@ -59,12 +59,12 @@ class DataDirectory:
 
         Args:
             path: the directory.
-            disk: the port to it.
-            cluster: the id of the cluster that a broker uses it for.
+            disk: the port to files; the disk of this machine by default.
+            cluster: the id of the cluster of the broker; empty for none.
 
         Raises:
-            StoreError: another broker has it, it is not writable, of a newer version, or of
-                another cluster.
+            StoreError: another broker uses the directory, or it is not writable, of a newer
+                version, or of another cluster.
         """
         self.path = path
         self.disk = disk if disk is not None else Disk()
@@ -138,7 +138,7 @@ class DataDirectory:
         write_whole(self.disk, str(self.path / "schema"), f"{version:<9}\n".encode())
 
     def _check_cluster(self, cluster: str) -> None:
-        """Refuse a directory whose data is of another cluster."""
+        """Raise StoreError if the directory has the data of another cluster."""
         recorded = read_cluster_id(self.path)
         if recorded and not cluster:
             raise StoreError(
@@ -156,12 +156,12 @@ class DataDirectory:
         """Return True if a virtual host has been started in it."""
         return any(self.path.glob("vhosts/*/journal")) or any(self.path.glob("vhosts/*/streams"))
 
-    def join(self, cluster: str) -> None:
-        """Note that the directory is a cluster's from now on."""
+    def record_cluster(self, cluster: str) -> None:
+        """Record durably that the directory has the data of a cluster."""
         write_whole(self.disk, str(self.path / CLUSTER_FILE), f"{cluster}\n".encode())
 
-    def become(self, identity: str, secret: bytes) -> None:
-        """Take over the identity and the secret of a cluster's data."""
+    def adopt_identity(self, identity: str, secret: bytes) -> None:
+        """Replace the identity and the secret by those of a cluster's data."""
         if (identity, secret) != (self.identity, self.secret):
             write_whole(self.disk, str(self.path / "identity"), f"{identity}\n".encode())
             write_whole(self.disk, str(self.path / "secret"), secret)
@@ -185,18 +185,22 @@ class DataDirectory:
             self.disk.close(handle)
 
     def _check_identity(self, cluster: str) -> None:
-        """Refuse the identity of other data."""
+        """Raise StoreError if the identity differs from the one in the mark."""
         if self.mark is not None and not cluster and self.identity != self.mark.identity:
             raise StoreError(
                 f"{self.path / 'identity'} is of other data: put back {self.mark.identity}; to "
                 f"give these data the identity {self.identity}, delete {self.path / MARK_FILE}"
             )
 
-    def note(self, catalog: str, changes: int) -> None:
-        """Write the versions of the other files into the mark, if they changed.
+    def update_mark(self, catalog: str, changes: int) -> None:
+        """Write the versions of the other files to the mark, if they changed.
+
+        Args:
+            catalog: the id of ``definitions.db``.
+            changes: the number of its changes.
 
         Raises:
-            OSError: the mark cannot be written; an older copy of the file may go unnoticed then.
+            OSError: the mark cannot be written; a start may not notice an older copy of a file.
         """
         homes = self.path.glob("vhosts/*/")
         numbers = tuple(sorted(int(home.name) for home in homes if home.name.isdigit()))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 BUFFERS_MAX = 512  # Buffers in one system call; the kernel allows 1,024.
-# Kinds of changes of files.
+# The operations of changes.
 WRITE = 1  # Write bytes to a file, which is created if missing.
 REMOVE = 2  # Remove a file.
 REMOVE_DIRECTORY = 3  # Remove a directory and its files.
@@ -24,7 +24,7 @@ TRUNCATE = 4  # Cut a file at the offset, or extend it with zeros.
 class Change(NamedTuple):
     """A change of a file or directory."""
 
-    kind: int
+    operation: int  # WRITE, REMOVE, REMOVE_DIRECTORY or TRUNCATE.
     path: str
     offset: int = 0
     buffers: Sequence[bytes | bytearray | memoryview] = ()  # The buffers of a write.
@@ -37,7 +37,7 @@ class Disk:
     replicates = False
 
     def replicate(self, changes: Sequence[Change]) -> None:
-        """Make the changes of a group durable elsewhere; a plain disk has nowhere else."""
+        """Make the changes of a group durable on other machines; a plain disk does nothing."""
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents durably, readable by the owner only."""
@@ -56,7 +56,7 @@ class Disk:
         return os.path.isdir(path)
 
     def make_one_directory(self, path: str) -> None:
-        """Create a directory in an existing one; it may exist already."""
+        """Create a directory whose parent exists; an existing directory is not an error."""
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:
@@ -77,7 +77,7 @@ class Disk:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def open_unnamed(self, directory: str) -> int:
-        """Open a file without a name, which ends with the process."""
+        """Open a file without a name, which the system removes when it is closed."""
         try:
             return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -114,7 +114,7 @@ class Disk:
                     view.release()
 
     def write_some(self, handle: int, buffers: Sequence[memoryview], offset: int) -> int:
-        """Write as much as one system call takes; return the number of bytes."""
+        """Write with one system call; return the number of bytes written, perhaps not all."""
         return os.pwritev(handle, buffers, offset)
 
     def read(self, handle: int, size: int, offset: int) -> bytes:
@@ -123,26 +123,26 @@ class Disk:
         if len(data) == size or not data:
             return data
         parts = [data]
-        have = len(data)
-        while have < size:
-            more = os.pread(handle, size - have, offset + have)
-            if not more:
+        size_read = len(data)
+        while size_read < size:
+            data = os.pread(handle, size - size_read, offset + size_read)
+            if not data:
                 break
-            parts.append(more)
-            have += len(more)
+            parts.append(data)
+            size_read += len(data)
         return b"".join(parts)
 
     def read_into(self, handle: int, buffer: bytearray, size: int, offset: int = 0) -> int:
-        """Read ``size`` bytes from ``offset`` on into a buffer; return how many there were."""
-        have = 0
+        """Read up to ``size`` bytes from ``offset`` on into a buffer; return how many were read."""
+        size_read = 0
         with memoryview(buffer) as view:
-            while have < size:
-                with view[have:size] as remaining:
-                    size_read = os.preadv(handle, [remaining], offset + have)
-                if not size_read:
+            while size_read < size:
+                with view[size_read:size] as remaining:
+                    count = os.preadv(handle, [remaining], offset + size_read)
+                if not count:
                     break
-                have += size_read
-        return have
+                size_read += count
+        return size_read
 
     def sync(self, handle: int) -> None:
         """Make the contents of a file durable."""
@@ -205,7 +205,7 @@ class Disk:
         return space.f_bavail * space.f_frsize
 
     def lock(self, handle: int) -> bool:
-        """Lock a file for this process; return False if another has the lock."""
+        """Lock a file for this process; return False if another process has the lock."""
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

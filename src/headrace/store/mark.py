@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file ``mark`` of a data directory: the versions of its other files.
 
-A start compares them. An older copy of ``definitions.db`` would bring back users that were deleted,
-and a new one would look like a new data directory. A missing ``identity`` or ``schema`` is written
-again from the mark. The file is a JSON object; an operator deletes it to have other files accepted.
+A start compares the versions. An older copy of ``definitions.db`` would restore deleted users, and
+an empty one would look like a new data directory. A missing ``identity`` or ``schema`` is written
+again from the mark. The mark is a JSON object. An operator deletes it to make a start accept files
+of other versions.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ BYTES_MAX = 1 << 20  # Bytes of each of the two files.
 
 @dataclass(frozen=True, slots=True)
 class DirectoryMark:
-    """The contents of the file."""
+    """The contents of the file ``mark``."""
 
     schema: int  # The version of the data directory.
     identity: str  # The identity of the data directory.
@@ -44,11 +45,11 @@ class DirectoryOwner:
     """The virtual host that a directory of data belongs to."""
 
     vhost: str
-    catalog: str = ""  # Id of the ``definitions.db`` that recorded it; empty: unknown.
+    catalog: str = ""  # The id of the ``definitions.db`` with the virtual host; empty if unknown.
 
 
 def read_mark(disk: Disk, path: Path) -> DirectoryMark | None:
-    """Return the mark of a data directory; None if it has none.
+    """Return the mark of a data directory; None if it is missing or damaged.
 
     Raises:
         OSError: the file cannot be read.

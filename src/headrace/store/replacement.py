@@ -7,11 +7,11 @@ written bytes and marks its pages clean. Writing the same places again does not 
 again. The failed page may have held older records, too.
 
 So such a file is never written again. Its contents, and the bytes to be written, go into a new
-file, which is synced, read back from the device and compared before it takes the name. What the
-page cache has of the old file is used for that: it is correct, only not durable.
+file, which is synced, read back from the device and compared before it replaces the old file. The
+contents are read from the page cache, which is correct, though not durable.
 
-A process that crashes before leaves such a file behind. After an unclean stop a start therefore
-compares the last file as it was read with what the device holds.
+A process that crashes before that leaves the failed file behind. So after an unclean stop a start
+compares the last file, as read from the page cache, with the contents of the device.
 """
 
 import errno
@@ -26,29 +26,29 @@ log = logging.getLogger(__name__)
 
 NEW = ".new"  # Suffix of an incomplete file.
 CHUNK = 1 << 20  # Bytes copied and compared at a time.
-PAGE = 4096  # Bytes left out where the old file cannot be read.
+PAGE = 4096  # Bytes that are skipped at each unreadable place of the old file.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 BytesLike = bytes | bytearray | memoryview
 
 
 def may_have_damaged(error: OSError) -> bool:
-    """Return True if a failed write may have damaged the file; one for lack of room does not."""
+    """Return True if a failed write may have damaged the file, as lack of room does not."""
     return error.errno not in NO_ROOM
 
 
-def write_anew(
-    disk: Disk, path: str, old: int, kept_size: int, data: Sequence[BytesLike], size: int
+def replace_file(
+    disk: Disk, path: str, old_handle: int, kept_size: int, data: Sequence[BytesLike], size: int
 ) -> int:
-    """Replace a file that failed by a new one; return its handle.
+    """Replace a failed file by a new file; return the handle of the new file.
 
-    It has the first ``kept_size`` bytes of the open file ``old``, then ``data``; room is reserved
-    for ``size``.
+    The new file has the first ``kept_size`` bytes of the open file ``old_handle``, then ``data``.
+    ``size`` bytes are reserved for it.
 
     Raises:
-        OSError: the file was not replaced for certain: the name is that of the old or the new file.
+        OSError: it is unknown whether the path names the old file or the new one.
     """
-    handle, end, lost = make_file(disk, path, old, kept_size, data, size)
+    handle, end, lost = make_verified_file(disk, path, old_handle, kept_size, data, size)
     log.error(
         "%s failed to be written: all %d bytes of it are in a new file now, read back and "
         "compared; %d bytes of the old one could not be read",
@@ -65,15 +65,15 @@ def write_whole(disk: Disk, path: str, data: bytes) -> None:
     Raises:
         OSError: the file could not be written.
     """
-    disk.close(make_file(disk, path, -1, 0, [data], 0)[0])
+    disk.close(make_verified_file(disk, path, -1, 0, [data], 0)[0])
 
 
-def make_file(
-    disk: Disk, path: str, old: int, kept_size: int, data: Sequence[BytesLike], size: int
+def make_verified_file(
+    disk: Disk, path: str, old_handle: int, kept_size: int, data: Sequence[BytesLike], size: int
 ) -> tuple[int, int, int]:
-    """Make a file, verify it, and give it its name; see :func:`write_anew`.
+    """Write a new file, verify it, and rename it to ``path``; see :func:`replace_file`.
 
-    Return its handle, its size, and how many bytes of the old one were unreadable.
+    Return its handle, its size, and the number of unreadable bytes of the old file.
     """
     new_path = path + NEW
     disk.remove(new_path)
@@ -84,7 +84,9 @@ def make_file(
         digest = hashlib.blake2b()
         lost = 0
         for offset in range(0, kept_size, CHUNK):
-            chunk, missing = read_old(disk, old, min(CHUNK, kept_size - offset), offset)
+            chunk, missing = read_failed_file(
+                disk, old_handle, min(CHUNK, kept_size - offset), offset
+            )
             lost += missing
             disk.write(handle, [chunk], offset)
             digest.update(chunk)
@@ -106,8 +108,8 @@ def make_file(
     return handle, end, lost
 
 
-def read_old(disk: Disk, handle: int, size: int, offset: int) -> tuple[bytes, int]:
-    """Read bytes of a failed file; return them, and how many are zeros because unreadable."""
+def read_failed_file(disk: Disk, handle: int, size: int, offset: int) -> tuple[bytes, int]:
+    """Read bytes of a failed file; return them, and how many are unreadable and so zeros."""
     try:
         data = disk.read(handle, size, offset)
         return data + bytes(size - len(data)), size - len(data)
@@ -116,17 +118,19 @@ def read_old(disk: Disk, handle: int, size: int, offset: int) -> tuple[bytes, in
             return bytes(size), size
     pages, lost = [], 0
     for page_offset in range(offset, offset + size, PAGE):
-        page, missing = read_old(disk, handle, min(PAGE, offset + size - page_offset), page_offset)
+        page, missing = read_failed_file(
+            disk, handle, min(PAGE, offset + size - page_offset), page_offset
+        )
         pages.append(page)
         lost += missing
     return b"".join(pages), lost
 
 
-def prove(disk: Disk, path: str, handle: int, buffer: bytearray, end: int) -> bool:
-    """Compare the first ``end`` bytes of a file as read with what the device holds.
+def verify_or_replace(disk: Disk, path: str, handle: int, buffer: bytearray, end: int) -> bool:
+    """Compare the first ``end`` bytes of ``buffer`` with the file on the device.
 
-    Return False if they differ; then a new file with what was read has its name. Its name is
-    durable, too: a process that died may have left a new file whose name was not yet synced.
+    If they differ, replace the file by a new one with the bytes of the buffer, and return False.
+    In both cases the file's name is durable: a process that crashed may have left it unsynced.
 
     Raises:
         OSError: no new file could be written.
@@ -144,5 +148,5 @@ def prove(disk: Disk, path: str, handle: int, buffer: bytearray, end: int) -> bo
         except OSError:
             same = False
         if not same:
-            disk.close(write_anew(disk, path, -1, 0, [data], end))
+            disk.close(replace_file(disk, path, -1, 0, [data], end))
     return same

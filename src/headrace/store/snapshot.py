@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A snapshot of a virtual host's files, as of one moment of its journal.
+"""A snapshot of a virtual host's files between two groups of its journal.
 
-Only the journal's writer changes these files, group by group. A snapshot is a job of that writer
-between two groups: it makes a hard link of every file in another directory, which takes
-microseconds each. Whole files never change under either name. Of files that are appended to, the
-part that was durable at that moment counts.
+Only the journal's writer changes these files, group by group. A snapshot is a job of that writer:
+it hard-links every file into another directory, which takes microseconds for each file. Finished
+files never change. A file that is appended to is valid up to its durable size at the snapshot.
 """
 
 from __future__ import annotations
@@ -40,23 +39,27 @@ class Snapshot(ReportedJob):
         self,
         home: str,
         into: str,
-        growing: Callable[[], Iterable[tuple[str, int]]],
+        unfinished_files: Callable[[], Iterable[tuple[str, int]]],
         then: Callable[[Snapshot], None],
     ) -> None:
-        """``home`` is the directory of a virtual host, ``into`` one on the same file system.
+        """Set the directories.
 
-        ``growing`` returns the files that are appended to, each with its durable bytes.
+        Args:
+            home: the directory of a virtual host.
+            into: the directory of the links, on the same file system.
+            unfinished_files: returns the files that are appended to, with their durable bytes.
+            then: called on the loop's thread when the snapshot is done.
         """
         self.home = Path(home)
         self.into = Path(into)
-        self.growing = growing
+        self.unfinished_files = unfinished_files
         self.then = then
         self.error: OSError | None = None
         #: Significant bytes of files that are appended to, by path below ``home``.
         self.extents: dict[str, int] = {}
 
     def run(self, disk: Disk) -> None:
-        """Link the files; on the writer's thread. Raises nothing: that would stop the writer."""
+        """Link the files on the writer's thread; an error is stored, so that the writer goes on."""
         try:
             for name in ("journal", "streams"):
                 link_tree(self.home / name, self.into / name)
@@ -64,14 +67,14 @@ class Snapshot(ReportedJob):
             self.error = error
 
     def finish(self) -> None:
-        """Note the significant part of each file; on the loop's thread, before later groups."""
-        for path, size in self.growing():
+        """Record the durable sizes of unfinished files, on the loop's thread."""
+        for path, size in self.unfinished_files():
             self.extents[os.path.relpath(path, self.home)] = size
         self.then(self)
 
 
 def link_tree(source: Path, target: Path) -> None:
-    """Link all files below a directory into another; vanished files are left out.
+    """Link all files below a directory into another; files that vanish meanwhile are skipped.
 
     Raises:
         OSError: the file system has no hard links, or the target is on another one.

@@ -131,7 +131,7 @@ class MemoryLedger:
     def objects(self) -> "MemoryObjects":
         return MemoryObjects(self)
 
-    def beside(self) -> "MemoryLedger":
+    def second_connection(self) -> "MemoryLedger":
         other = MemoryLedger(self.engine)
         other.epoch = self.epoch
         return other

@@ -163,7 +163,7 @@ def test_messages_of_a_queue_without_a_definition_are_put_aside(
         vhost = broker._broker.vhosts["/"]
         queue_id = vhost.queues["q"].id
         # As damage would have it: the definition alone is gone.
-        vhost.store.definitions.note(queue_key(queue_id), None, vhost.store.segment)
+        vhost.store.definitions.record(queue_key(queue_id), None, vhost.store.segment)
     for path in (tmp_path / "vhosts" / "1" / "journal").glob("*.segment"):
         octets = bytearray(path.read_bytes())
         at = octets.find(b"\0\1q", octets.find(queue_key(queue_id)))

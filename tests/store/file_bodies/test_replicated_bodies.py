@@ -14,7 +14,7 @@ import pytest
 from headrace.model.ports import Store
 from headrace.store.disk import WRITE, Change, Disk
 from headrace.store.file_bodies.staging import Staging
-from headrace.store.ledger.object_files import PART
+from headrace.store.ledger.object_files import PART_BYTES
 from headrace.store.ledger.port import Fenced, Gap, Ledger
 from headrace.store.ledger.postgres import PostgresLedger
 from headrace.store.ledger.postgres_cluster import Cluster
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.store.file_bodies.bodies import Body
 
 Connect = Callable[[str], Ledger]
-SIZES = (0, 1, 100_000, PART, 2 * PART + 77)
+SIZES = (0, 1, 100_000, PART_BYTES, 2 * PART_BYTES + 77)
 
 
 class Uploader:
@@ -46,13 +46,13 @@ class Machine:
         self.disk = ReplicatedDisk(Disk(), connect(home.name), str(home))
         self.store = store or Store()
 
-    def take(self) -> Staging:
+    def take_over(self) -> Staging:
         """Become the owner."""
-        insist(self.disk.take)
+        insist(self.disk.take_over)
         self.staging = Staging(
             str(self.home / "staging"),
             store=self.store,
-            replicas=self.disk.bodies_beside(),
+            replicas=self.disk.open_bodies(),
             threaded=False,
         )
         return self.staging
@@ -125,7 +125,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
 def test_the_next_owner_has_the_bodies(tmp_path: Path, connect: Connect) -> None:
     """From its copy that follows, and from the ledger alone on an empty machine."""
     one, two, three = (Machine(tmp_path / name, connect) for name in ("one", "two", "three"))
-    one.take()
+    one.take_over()
     one.append()
     octets = [os.urandom(size) for size in SIZES]
     for body in octets[:3]:
@@ -136,7 +136,7 @@ def test_the_next_owner_has_the_bodies(tmp_path: Path, connect: Connect) -> None
         one.publish(body)
     one.staging.close()
     for machine in (two, three):
-        staging = machine.take()
+        staging = machine.take_over()
         assert machine.bodies() == one.bodies()
         assert sorted(machine.bodies().values()) == sorted(octets)
         assert len(staging.bodies) == len(octets)
@@ -149,7 +149,7 @@ def test_a_removed_body_leaves_the_ledger_and_the_other_machines(
     """When no message refers to it and the settlement is durable; also after a restart."""
     store = Store()
     one, two = Machine(tmp_path / "one", connect, store), Machine(tmp_path / "two", connect)
-    staging = one.take()
+    staging = one.take_over()
     one.append()
     kept, settled, orphan = (one.publish(octets) for octets in (b"kept", b"settled", b"orphan"))
     insist(two.disk.follow)
@@ -166,7 +166,7 @@ def test_a_removed_body_leaves_the_ledger_and_the_other_machines(
     insist(two.disk.follow)
     assert list(two.bodies().values()) == [b"kept"]
     staging.close()
-    other = two.take()
+    other = two.take_over()
     other.remove_unreferenced()  # No message of its journal refers to any.
     work_off(other)
     assert not insist_on(two.disk.bodies.objects.sizes)
@@ -177,11 +177,11 @@ def test_a_removed_body_leaves_the_ledger_and_the_other_machines(
 def test_an_earlier_owner_adds_and_removes_nothing(tmp_path: Path, connect: Connect) -> None:
     """Its message is never confirmed: its thread ends."""
     one, two = Machine(tmp_path / "one", connect), Machine(tmp_path / "two", connect)
-    staging = one.take()
+    staging = one.take_over()
     one.append()
     body = one.publish(b"kept")
-    two.take()
-    for octets in (b"", b"late", bytes(PART + 1)):
+    two.take_over()
+    for octets in (b"", b"late", bytes(PART_BYTES + 1)):
         with pytest.raises(Fenced):
             insist(lambda octets=octets: late(one, octets))
     with pytest.raises(Fenced):
@@ -224,12 +224,12 @@ def test_parts_without_a_whole_are_swept_by_the_next_owner(
     tmp_path: Path, connect: Connect
 ) -> None:
     one, two = Machine(tmp_path / "one", connect), Machine(tmp_path / "two", connect)
-    one.take()
+    one.take_over()
     one.append()
     objects = one.disk.bodies.objects
     insist(lambda: objects.put("half-9.body", 0, b"half"))
     insist(lambda: objects.put("half-9.body", 0, b"half"))
-    two.take()
+    two.take_over()
     found: list[bytes | None] = []
     insist(lambda: found.append(two.disk.bodies.objects.part("half-9.body", 0)))
     assert found[-1] is None
@@ -242,25 +242,25 @@ def test_the_first_owner_brings_the_bodies_that_are_here(tmp_path: Path, connect
     one.staging = plain
     one.publish(b"from before")
     plain.close()
-    one.take()
+    one.take_over()
     one.append()
-    two.take()
+    two.take_over()
     assert list(two.bodies().values()) == [b"from before"]
 
 
 def test_a_part_that_the_engine_lost_is_an_error(tmp_path: Path, connect: Connect) -> None:
     one, two = Machine(tmp_path / "one", connect), Machine(tmp_path / "two", connect)
-    one.take()
+    one.take_over()
     one.append()
     insist(lambda: one.disk.bodies.objects.complete("lost-9.body", 9))
     with pytest.raises(Gap, match=r"has 0 bytes of lost-9\.body, not 9"):
-        insist(two.disk.take)
+        insist(two.disk.take_over)
 
 
 def test_a_file_that_is_no_copy_is_copied_again(tmp_path: Path, connect: Connect) -> None:
     """A machine that was away has bodies that are gone; a crash left a copy half made."""
     one, two = Machine(tmp_path / "one", connect), Machine(tmp_path / "two", connect)
-    one.take()
+    one.take_over()
     one.append()
     body = one.publish(b"as it is")
     left = tmp_path / "two" / "staging"
@@ -269,7 +269,7 @@ def test_a_file_that_is_no_copy_is_copied_again(tmp_path: Path, connect: Connect
     (left / f"{5:016x}-4.body").write_bytes(b"gone")
     (left / f"{6:016x}-4.body.new").write_bytes(b"ha")
     (left / "aa-4-2.part").write_bytes(b"pa")
-    two.take()
+    two.take_over()
     assert two.bodies() == {body.name(): b"as it is"}
     assert sorted(path.name for path in left.iterdir()) == sorted([body.name(), "aa-4-2.part"])
     two.staging.close()
@@ -284,15 +284,15 @@ def test_a_server_that_is_killed_keeps_what_was_confirmed(running: Servers, tmp_
         return PostgresLedger(cluster, "killed", owner)
 
     one, two = Machine(tmp_path / "one", connect), Machine(tmp_path / "two", connect)
-    one.take()
+    one.take_over()
     one.append()
-    octets = [os.urandom(PART + 5) for _ in range(3)]
+    octets = [os.urandom(PART_BYTES + 5) for _ in range(3)]
     for number, body in enumerate(octets):
         if number == 1:
             running.primary.kill()
             running.primary.start()
         one.publish(body)
-    two.take()
+    two.take_over()
     assert sorted(two.bodies().values()) == sorted(octets)
     for machine in (one, two):
         machine.staging.close()
@@ -304,7 +304,7 @@ def test_a_dropped_ledger_has_no_objects(running: Servers, tmp_path: Path) -> No
         return PostgresLedger(Cluster(Address(running.primary.url())), "dropped", owner)
 
     one = Machine(tmp_path / "one", connect)
-    one.take()
+    one.take_over()
     one.append()
     one.publish(b"gone")
     ledger = one.disk.ledger

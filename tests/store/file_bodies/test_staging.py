@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.model.ports import Store
-from headrace.store.file_bodies.staging import BACKLOG_MAX, CHUNK, Staging
+from headrace.store.file_bodies.staging import CHUNK, UNWRITTEN_MAX, Staging
 from headrace.testing.disk import FaultyDisk
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def test_bodies_survive_a_restart_while_messages_refer_to_them(
     work_off(staging)
     assert lost.name() not in disk.names(DIRECTORY)
     assert kept.name() in disk.names(DIRECTORY)
-    assert staging.used == 4
+    assert staging.reserved_bytes == 4
 
 
 def test_a_body_goes_when_what_settled_it_is_durable() -> None:
@@ -180,7 +180,7 @@ def test_a_body_goes_when_what_settled_it_is_durable() -> None:
     staging.tick(5)
     work_off(staging)
     assert disk.names(DIRECTORY) == []
-    assert staging.used == 0
+    assert staging.reserved_bytes == 0
 
 
 def test_parts_are_kept_for_a_while() -> None:
@@ -202,7 +202,7 @@ def test_another_size_begins_anew() -> None:
     staging.add(part, b"12345")
     staging.suspend(part)
     assert opened(staging, "a", 11).received == 0
-    assert staging.used == 11
+    assert staging.reserved_bytes == 11
 
 
 def test_the_oldest_abandoned_part_makes_room() -> None:
@@ -223,7 +223,7 @@ def test_the_oldest_abandoned_part_makes_room() -> None:
         return staging.open("user", "d", 20, BodyHolder(), lambda part, _: calls.append(part))
 
     waiter = object()
-    assert staging.wait(waiter, again)
+    assert staging.wait_for_room(waiter, again)
     staging.tick(1)
     assert not calls
     staging.suspend(third)
@@ -231,10 +231,10 @@ def test_the_oldest_abandoned_part_makes_room() -> None:
     work_off(staging)
     assert len(tries) == 2
     assert calls[0] is not None
-    assert not staging.waiting
-    staging.wait(waiter, again)
+    assert not staging.waiters
+    staging.wait_for_room(waiter, again)
     staging.remove_waiter(waiter)
-    assert not staging.waiting
+    assert not staging.waiters
 
 
 def test_whole_files_make_room_last() -> None:
@@ -255,7 +255,7 @@ def test_a_disk_without_room_refuses_before_anything_is_sent() -> None:
     staging.open("user", "a", 60_000, BodyHolder(), lambda _, error: errors.append(error))
     work_off(staging)
     assert errors[0] is not None
-    assert staging.used == 0
+    assert staging.reserved_bytes == 0
     assert opened(staging, "a", 40_000).received == 0
 
 
@@ -277,7 +277,7 @@ def test_a_disk_that_fills_up_ends_the_staging_and_nothing_else() -> None:
     work_off(staging)
     assert sealed(staging, fine).size == 3
     assert other.failed == []
-    assert staging.backlog == 0
+    assert staging.unwritten_bytes == 0
 
 
 def test_a_body_that_cannot_be_synced_is_no_body() -> None:
@@ -292,7 +292,7 @@ def test_a_body_that_cannot_be_synced_is_no_body() -> None:
     work_off(staging)
     assert errors[0] is not None
     assert not staging.bodies
-    assert staging.used == 0
+    assert staging.reserved_bytes == 0
 
 
 def test_a_part_that_could_not_be_synced_is_not_continued() -> None:
@@ -318,14 +318,14 @@ def test_a_part_that_could_not_be_synced_is_not_continued() -> None:
 def test_a_sender_faster_than_the_disk_is_read_from_no_more() -> None:
     staging = staging_on(FaultyDisk())
     transport = Transport()
-    part = opened(staging, "a", 4 * BACKLOG_MAX)
-    while not staging.crowded():
+    part = opened(staging, "a", 4 * UNWRITTEN_MAX)
+    while not staging.is_behind():
         staging.add(part, b"x" * CHUNK)
     staging.pause(transport)
     assert transport.holds == 1
     work_off(staging)
     assert transport.holds == 0
-    assert staging.backlog == 0
+    assert staging.unwritten_bytes == 0
 
 
 def test_who_waits_for_the_end_of_a_staging_is_told() -> None:

@@ -208,7 +208,7 @@ def test_settled_segments_are_used_again() -> None:
     come_and_go(journal, range(1, 2001))
     assert len(disk.names(DIRECTORY)) <= 6
     assert disk.used() <= 6 * (64 << 10)
-    assert not any(segment.retired for segment in journal.files.open)  # Nor is memory kept.
+    assert not any(segment.is_retired for segment in journal.files.open)  # Nor is memory kept.
 
 
 def test_a_segment_goes_when_the_one_behind_it_is_on_the_disk() -> None:
@@ -405,13 +405,13 @@ def test_after_a_stop_in_peace_the_marks_are_exact() -> None:
     journal.store_redelivered([(1, 3)])
     journal.close()
     journal, found = recovered(disk)
-    assert journal.clean
+    assert journal.is_clean
     assert [m.seq for _, m in found if m.flags & REDELIVERED] == [3]
     publish(journal, 5)
     sync(journal)
     disk.kill()
     journal, found = recovered(disk)
-    assert not journal.clean
+    assert not journal.is_clean
     assert [m.seq for _, m in found if m.flags & REDELIVERED] == [3]
 
 
@@ -599,13 +599,13 @@ def test_whatever_a_sync_fails_with_its_file_is_given_up(
     publish(journal, 2, b"b" * 5000)
     journal.start_write()
     assert not journal.writer.step()
-    assert journal.segment.suspect
+    assert journal.segment.is_suspect
     disk.sync_error_rate = 0.0
     journal.page_out(first)
     journal.load(first)
     assert journal.writer.step()
     journal.woken()
-    assert not journal.segment.suspect
+    assert not journal.segment.is_suspect
     assert journal.segment.handle != handle
     assert handle not in disk.handles
     assert [r for r in caplog.records if "0 bytes of the old one" in r.getMessage()]
@@ -621,7 +621,7 @@ def test_no_room_is_no_reason_to_give_a_file_up() -> None:
     publish(journal, 2, b"y" * 70_000)
     journal.start_write()
     assert not journal.writer.step()
-    assert not any(segment.suspect for segment in journal.order)
+    assert not any(segment.is_suspect for segment in journal.order)
 
 
 def test_a_disk_that_is_full_to_the_last_octet_is_emptied_by_consuming() -> None:
@@ -705,7 +705,7 @@ def test_acks_that_a_full_disk_had_gather_are_written_when_there_is_room() -> No
             assert journal.writer.step()
         journal.woken()
     assert journal.full
-    assert journal.disk_reserve.low
+    assert journal.disk_reserve.is_low
     disk.capacity = 1 << 60
     journal.writer.check_free()
     journal.woken()

@@ -40,30 +40,30 @@ def test_entries_that_another_owner_wrote_in_their_place(tmp_path: Path, others:
     """The number of the last entry says nothing: it may be of as many others."""
     engine = Engine()
     first = node(engine, tmp_path / "one")
-    first.take()
+    first.take_over()
     write(first, 0, b"one")
     lose_last(engine, first)
     second = node(engine, tmp_path / "two")
-    second.take()
+    second.take_over()
     for number in range(others):
         write(second, 3 * (number + 1), b"2nd")
     again = node(engine, tmp_path / "one")
     with pytest.raises(OtherHistory, match="has entry 2 of the ledger, which"):
-        again.take()
+        again.take_over()
     assert (tmp_path / "one/journal/1.segment").read_bytes() == b"onetwo"
 
 
 def test_a_node_that_has_less_takes_what_is_there(tmp_path: Path) -> None:
     engine = Engine()
     first = node(engine, tmp_path / "one")
-    first.take()
+    first.take_over()
     write(first, 0, b"one")
     first.mark()
     second = node(engine, tmp_path / "two")
-    second.take()
+    second.take_over()
     write(second, 3, b"two")
     again = node(engine, tmp_path / "one")
-    again.take()
+    again.take_over()
     assert again.applied == second.applied
     assert (tmp_path / "one/journal/1.segment").read_bytes() == b"onetwo"
 
@@ -71,10 +71,10 @@ def test_a_node_that_has_less_takes_what_is_there(tmp_path: Path) -> None:
 def test_a_ledger_with_a_hole_is_no_other_history(tmp_path: Path) -> None:
     engine = Engine()
     first = node(engine, tmp_path / "one")
-    first.take()
+    first.take_over()
     for number in range(3):
         write(first, 3 * number, b"abc")
     del engine.entries[2]
     with pytest.raises(Gap, match="entry 2 is missing") as caught:
-        node(engine, tmp_path / "two").take()
+        node(engine, tmp_path / "two").take_over()
     assert not isinstance(caught.value, OtherHistory)

@@ -81,7 +81,7 @@ def test_a_commit_waits_for_the_standby(
 ) -> None:
     if control != WITH:
         monkeypatch.setitem(SETTINGS, "synchronous_commit", "local")
-        monkeypatch.setattr(Cluster, "check_promise", lambda *_: None)
+        monkeypatch.setattr(Cluster, "check_standbys", lambda *_: None)
     judge, ledger = begin(running)
     running.link.hold()
     append_unless_in_doubt(judge, ledger, 2)
@@ -106,7 +106,7 @@ def test_standbys_that_are_configured_away_confirm_nothing(
     running: Servers, control: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if control != WITH:
-        monkeypatch.setattr(Cluster, "check_promise", lambda *_: None)
+        monkeypatch.setattr(Cluster, "check_standbys", lambda *_: None)
     seen = while_it_waits(
         running, lambda _: running.primary.reload("synchronous_standby_names = ''")
     )

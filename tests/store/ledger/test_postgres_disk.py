@@ -61,7 +61,7 @@ def test_the_next_owner_has_the_files_of_the_one_before(running: Servers, tmp_pa
         machine(running, tmp_path / "two") as two,
         machine(running, tmp_path / "three") as three,
     ):
-        one.take()
+        one.take_over()
         for number, octets in enumerate(groups):
             if number == 3:
                 running.primary.kill()
@@ -69,11 +69,11 @@ def test_the_next_owner_has_the_files_of_the_one_before(running: Servers, tmp_pa
             write(one, sum(map(len, groups[:number])), octets)
             insist(two.follow)
         assert two.applied.number == len(groups) - 1  # The last may not be durable yet.
-        insist(two.take)
+        insist(two.take_over)
         assert journal(one) == journal(two) == b"".join(groups)
         change = Change(WRITE, segment(one), 0, [b"late"])
         with pytest.raises(Fenced):
             insist(lambda: one.replicate([change]))
         write(two, 0, b"of the second")
-        three.take()
+        three.take_over()
         assert journal(three) == journal(two) != journal(one)

@@ -46,7 +46,7 @@ def test_a_broker_that_was_replaced_under_its_name_is_told(make: Make) -> None:
     first.join()
     assert first.beat(RUNNING).brokers[0].name == "a"
     assert not second.is_free()
-    second.oust()
+    second.seize_name()
     second.join()
     with pytest.raises(OSError, match=r"terminating connection|connection is lost|closed"):
         first.beat(RUNNING)
@@ -108,9 +108,9 @@ def test_only_the_own_epoch_is_given_up(make: Make, running: Servers) -> None:
     ):
         before.open()
         now.open()
-        members.release(LEDGER, before.taken)
+        members.release(LEDGER, before.owner_token)
         (row,) = members.beat(RUNNING).ledgers
         assert row.owner == "a"
-        members.release(LEDGER, now.taken)
+        members.release(LEDGER, now.owner_token)
         (row,) = members.beat(RUNNING).ledgers
         assert row.owner == ""

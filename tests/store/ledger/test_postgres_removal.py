@@ -15,7 +15,7 @@ from headrace.store.catalog.replica import Value, pack
 from headrace.store.catalog_port import NONE, CatalogChangedError
 from headrace.store.ledger.port import Fenced
 from headrace.store.ledger.postgres import PostgresLedger
-from headrace.store.ledger.postgres_catalog import PART_ROWS, PostgresCatalog, Removal
+from headrace.store.ledger.postgres_catalog import PART_ROWS, LedgerRemoval, PostgresCatalog
 from headrace.store.ledger.postgres_cluster import Cluster
 from headrace.store.ledger.postgres_session import Address
 from support.postgres import Servers, servers
@@ -64,7 +64,7 @@ def filled(cluster: Cluster, name: str) -> PostgresLedger:
 def test_a_ledger_that_the_catalog_lacks_is_removed(cluster: Cluster, running: Servers) -> None:
     with (
         contextlib.closing(PostgresCatalog(cluster)) as engine,
-        contextlib.closing(Removal(cluster, read_ledger_names)) as removal,
+        contextlib.closing(LedgerRemoval(cluster, read_ledger_names)) as removal,
         contextlib.closing(filled(cluster, "1 /")) as kept,
         contextlib.closing(filled(cluster, "2 /x")) as gone,
         contextlib.closing(filled(cluster, "3 /x")),
@@ -91,7 +91,7 @@ def test_a_ledger_that_the_catalog_lacks_is_removed(cluster: Cluster, running: S
 def test_each_step_is_bounded_and_shuts_the_owner_out(cluster: Cluster, running: Servers) -> None:
     with (
         contextlib.closing(PostgresCatalog(cluster)) as engine,
-        contextlib.closing(Removal(cluster, read_ledger_names)) as removal,
+        contextlib.closing(LedgerRemoval(cluster, read_ledger_names)) as removal,
         contextlib.closing(filled(cluster, "2 /x")) as gone,
     ):
         running.primary.execute(

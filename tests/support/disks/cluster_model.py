@@ -114,11 +114,11 @@ class ReplicatedHistory(History):
     def take(self, replicated: ReplicatedDisk) -> None:
         for _ in range(ENGINE_TRIES):
             try:
-                return replicated.take()
+                return replicated.take_over()
             except OSError:
                 pass
         self.engine.error_rate = self.engine.doubt_rate = 0.0
-        return replicated.take()
+        return replicated.take_over()
 
     def compare_files(self, taken: ReplicatedDisk) -> None:
         """Assert that the files of the new owner are those of a machine filled by the ledger."""
@@ -203,7 +203,7 @@ class ReplicatedHistory(History):
         if self.random.random() < 0.4 and free:
             busy = self.journal.busy
             # What the ledger has is durable, though the owner was paused before it heard so.
-            told = busy is not None and busy.replicated
+            told = busy is not None and busy.is_replicated
             synced = busy.appended if told else self.journal.synced
             self.zombies.append(Zombie(self.node, self.journal, synced, self.epoch))
             self.compare(self.open(), synced, None)

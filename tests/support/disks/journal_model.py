@@ -215,7 +215,7 @@ class History:
             self.settle_one()
         self.confirm()
         self.journal.start_write()
-        if not self.journal.disk_reserve.low:  # Else it gathers.
+        if not self.journal.disk_reserve.is_low:  # Else it gathers.
             self.flushed()
         while self.random.random() < 0.7:
             if self.journal.writer.jobs:
@@ -223,7 +223,7 @@ class History:
             if self.random.random() < 0.8:
                 self.journal.woken()
                 self.confirm()
-                if not self.journal.disk_reserve.low:
+                if not self.journal.disk_reserve.is_low:
                     self.flushed()
         self.full_seen += self.journal.full
 

@@ -35,7 +35,7 @@ UNRECORDED = ("data", "password", "form", "definition")  # Secrets, and values t
 
 @contextlib.contextmanager
 def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]:
-    """Open the users of a data directory; an error ends the command with one sentence.
+    """Open the users of a data directory; an error ends the command with a message.
 
     With ``make`` a missing directory is created, for a broker that will start on it.
     """
@@ -51,7 +51,7 @@ def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]
             raise AccountError(f"{data} has no data of a broker: {data / DATABASE} does not exist")
         check_schema(data)
         with contextlib.closing(UserDirectory(data, command_line())) as directory:
-            share(data, directory)
+            replicate_changes(data, directory)
             try:
                 yield directory
             except (AccountError, click.ClickException) as error:
@@ -63,11 +63,12 @@ def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]
         raise click.ClickException(f"data directory {data}: {error.strerror}") from None
 
 
-def share(data: Path, directory: UserDirectory) -> None:
-    """Let changes reach the cluster first, if the data directory belongs to one.
+def replicate_changes(data: Path, directory: UserDirectory) -> None:
+    """Replicate changes to the cluster of the data directory, if it belongs to one.
 
     Raises:
-        AccountError: the cluster's URL is not set, is that of another cluster, or does not answer.
+        AccountError: the cluster's URL is not set, or its database is of another cluster or does
+            not answer.
     """
     from headrace.model.policy.accounts import AccountError
     from headrace.store.data_directory import read_cluster_id

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Export and import of definitions in RabbitMQ's JSON format.
 
-A running broker is asked through its management socket; otherwise the data directory is opened, and
-locked meanwhile.
+A running broker exports and imports through its management socket. If no broker runs, the command
+opens and locks the data directory.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FAILURES = (AccountError, StoreError)
 def export_to(
     file: str, data: Path, socket: Path | None, vhost: str | None, rabbitmq: Reader | None
 ) -> None:
-    """Write the definitions of a running broker, or of a data directory, to a file."""
+    """Write the definitions of a running broker, or of an offline data directory, to a file."""
     running = running_socket(data, socket)
     if running is not None:
         fields = {"vhost": vhost, "for_rabbitmq": rabbitmq is not None}
@@ -72,7 +72,7 @@ def export_to(
         write_file(file, export(target, vhost, for_rabbitmq=rabbitmq is not None), rabbitmq)
 
 
-def take(
+def import_definitions(
     document: Document,
     data: Path,
     socket: Path | None,
@@ -82,26 +82,26 @@ def take(
     strict: bool = False,
     known: bool = False,
 ) -> Answer:
-    """Import a file into a running broker, or a data directory; return the report.
+    """Import a file into a running broker or an offline data directory; return the report.
 
-    With ``strict`` nothing changes if an element differs or has no equivalent, with ``known``
-    if an element has no equivalent.
+    Nothing is changed if an element has no equivalent in Headrace and ``strict`` or ``known`` is
+    True, or if an element differs from the file and ``strict`` is True.
     """
     if vhost is None and not document.is_whole and any(lacks_vhost(document)):
         vhost = "/"
     running = running_socket(data, socket)
     if running is not None:
         flags = {"dry_run": dry_run, "strict": strict, "known": known}
-        return take_running(document, running, vhost, flags)
+        return import_running(document, running, vhost, flags)
     with contextlib.ExitStack() as stack:
-        if dry_run and not has_definitions(data):  # A dry run does not make it.
+        if dry_run and not has_definitions(data):  # A dry run must not create the directory.
             data = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         target = stack.enter_context(open_offline(data))
         outcomes = refused_outcomes(strict=strict, known_only=known)
         return import_offline(document, target, vhost, outcomes, dry_run=dry_run)
 
 
-def take_running(
+def import_running(
     document: Document, socket: Path, vhost: str | None, flags: dict[str, bool]
 ) -> Answer:
     """Import a file into a running broker."""
@@ -124,7 +124,10 @@ def import_offline(
     *,
     dry_run: bool,
 ) -> Answer:
-    """Import a file into a data directory that no broker uses; refuse these outcomes."""
+    """Import a file into a data directory that no broker uses.
+
+    Nothing is changed if an element has one of the refused ``outcomes``.
+    """
     began = time.monotonic()
     plan, report = Plan(target, vhost), Report()
     passwords = UserPasswords(target.snapshot().accounts)
@@ -183,15 +186,15 @@ def print_report(report: Answer, form: str) -> None:
     click.echo(f"{changed}, {report['seconds']:.1f} s")
 
 
-# --- Where ---------------------------------------------------------------------------------------
+# --- The data directory --------------------------------------------------------------------------
 
 
 def running_socket(data: Path, socket: Path | None) -> Path | None:
-    """Return the socket of the broker; None when none runs on the directory."""
+    """Return the management socket of the broker; None if no broker runs on the directory."""
     if socket is not None:
         return socket
     path = data / FILE_NAME
-    if not os.path.exists(path):  # noqa: PTH110 - false as well where we may not look.
+    if not os.path.exists(path):  # noqa: PTH110 - Also false if the directory is not readable.
         return None
     try:
         ask(path, "list vhosts")
@@ -229,7 +232,7 @@ def open_offline(data: Path) -> Iterator[DirectoryTarget]:
 
 
 def read_file(file: str) -> Document:
-    """Read a file of definitions; an error ends the command with one sentence."""
+    """Read a file of definitions; an error ends the command with a message."""
     try:
         with contextlib.ExitStack() as stack:
             source: IO[bytes] = sys.stdin.buffer
@@ -251,14 +254,14 @@ def read_file(file: str) -> Document:
 
 
 def lacks_vhost(document: Document) -> Iterator[bool]:
-    """Yield True for each element that belongs to a virtual host and has none, else False."""
+    """Yield, for each element that belongs to a virtual host, whether it names none."""
     for section, _, value in document.elements():
         if section in ("policies", "parameters", "exchanges", "queues", "bindings"):
             yield isinstance(value, dict) and "vhost" not in value
 
 
 def batches(document: Document) -> Iterator[Answer]:
-    """Yield the lines in which elements are sent."""
+    """Yield the elements in batches; each batch is one line of the request."""
     for section in SECTIONS:
         values = document.sections.get(section, [])
         first = size = 0
@@ -274,7 +277,7 @@ def batches(document: Document) -> Iterator[Answer]:
 
 
 def write_file(file: str, elements: Iterable[Exported | None], rabbitmq: Reader | None) -> None:
-    """Write definitions, replacing the file at once; print what is left out."""
+    """Write definitions, replacing the file atomically; print the omitted elements."""
     sections: Sections = {section: [] for section in SECTIONS}
     for element in elements:
         if element is not None:
@@ -288,44 +291,45 @@ def write_file(file: str, elements: Iterable[Exported | None], rabbitmq: Reader 
     if file == "-":
         click.echo(text, nl=False)
     else:
-        replace(Path(file), text)
+        write_private_file(Path(file), text)
     for line in (*map(format_value, losses), *remarks(sections, rabbitmq is not None)):
         click.echo(line, err=True)
 
 
-def replace(path: Path, text: str) -> None:
-    """Write a file that only its owner can read: it has password hashes."""
+def write_private_file(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, because it has password hashes."""
     if not path.name:
         raise click.ClickException("the name of the file is empty")
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part_path = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(number, "w", encoding="utf-8") as out:
+        handle = os.open(part_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
             out.write(text)
             out.flush()
             os.fsync(out.fileno())
-        beside.replace(path)
+        part_path.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            beside.unlink()
+            part_path.unlink()
         raise click.ClickException(f"{path}: {error.strerror}") from None
 
 
 def remarks(sections: Sections, for_rabbitmq: bool) -> Iterator[str]:
-    """Yield remarks on an export for its reader."""
+    """Yield remarks on an export for the operator."""
     users = [user["name"] for user in sections["users"]]
     if for_rabbitmq:
-        empty = [user["name"] for user in sections["users"] if not user["password_hash"]]
-        if empty:
-            yield f"without a password, set one there: {', '.join(map(format_value, empty))}"
+        without_password = [user["name"] for user in sections["users"] if not user["password_hash"]]
+        if without_password:
+            names = ", ".join(map(format_value, without_password))
+            yield f"these users have no password; set one in RabbitMQ: {names}"
         return
-    ours = [
+    headrace_hashes = [
         user["name"]
         for user in sections["users"]
         if user.get("hashing_algorithm", "").startswith("headrace")
     ]
-    if users and ours:
+    if users and headrace_hashes:
         yield (
-            f"{len(ours)} users have hashes that only Headrace can read; "
+            f"{len(headrace_hashes)} users have hashes that only Headrace can read; "
             "for RabbitMQ export with --for rabbitmq"
         )

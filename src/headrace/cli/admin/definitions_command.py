@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace definitions``: users, topology, policies and limits in RabbitMQ's JSON format.
 
-A running broker is asked through its management socket; otherwise the data directory is opened, and
-locked meanwhile.
+A running broker exports and imports through its management socket. If no broker runs, the command
+opens and locks the data directory.
 """
 
 from __future__ import annotations
@@ -89,8 +89,10 @@ def import_file(
     Existing objects stay. Users, permissions, parameters and policies of the same name are changed;
     exchanges and queues that differ are not changed, and the report lists them.
     """
-    from headrace.cli.admin.definitions import print_report, read_file, take
+    from headrace.cli.admin.definitions import import_definitions, print_report, read_file
 
     document = read_file(file)
-    report = take(document, data, socket, vhost, dry_run=dry_run, strict=strict, known=known)
+    report = import_definitions(
+        document, data, socket, vhost, dry_run=dry_run, strict=strict, known=known
+    )
     print_report(report, form)

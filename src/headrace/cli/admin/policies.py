@@ -66,8 +66,8 @@ def read_definition(text: str) -> object:
         raise click.ClickException(f"the definition is not valid JSON: {error}") from None
 
 
-def group_for(component: str, title: str, words: str) -> click.Group:
-    """Return the commands ``set``, ``clear`` and ``list`` of one kind of policy."""
+def make_policy_group(component: str, title: str, words: str) -> click.Group:
+    """Return the group of the commands ``set``, ``clear`` and ``list`` of one policy component."""
     group = Group(component.replace("_", "-"), help=words)
 
     @group.command("set", help=f"Set the {title} NAME.\n\nFor example: `{EXAMPLES[component]}`.")
@@ -143,12 +143,12 @@ EXAMPLES = {
     POLICY: """set short '^orders' '{"max-length": 1000}' --apply-to queues""",
     OPERATOR_POLICY: """set guard '.*' '{"max-length-bytes": 1073741824}'""",
 }
-policy = group_for(
+policy = make_policy_group(
     POLICY,
     "policy",
     "Settings for the queues and exchanges whose names match a pattern.",
 )
-operator_policy = group_for(
+operator_policy = make_policy_group(
     OPERATOR_POLICY,
     "operator policy",
     "Limits for the queues whose names match a pattern, which no policy can exceed.",

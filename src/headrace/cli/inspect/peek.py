@@ -139,12 +139,12 @@ def peek(
     position = None if start is None else parse_position(start, "--from")
     url = choose_broker(context, socket, url)
     if url is None:
-        rows = rows_by_socket(
+        rows = request_rows(
             socket, queue=queue, vhost=vhost, selector=condition, count=count, bytes=body_size,
             **{"from": position.isoformat() if isinstance(position, datetime) else position},
         )  # fmt: skip
     elif vhost is None:
-        rows = rows_by_url(url, queue, condition, count, position, body_size)
+        rows = consume_rows(url, queue, condition, count, position, body_size)
     else:
         raise click.UsageError("--vhost is for the socket; a URL names its virtual host")
     with contextlib.suppress(BrokenPipeError):
@@ -164,11 +164,13 @@ def show(rows: Iterator[Answer], form: str) -> None:
             cut += "cut" in row
         if cut:
             click.echo(f"bodies cut: {cut}", err=True)
-    elif not print_rows(map(as_line, rows), COLUMNS, TSV_WITHOUT_HEADER if form == "tsv" else form):
+    elif not print_rows(
+        map(to_table_row, rows), COLUMNS, TSV_WITHOUT_HEADER if form == "tsv" else form
+    ):
         click.echo("no such messages", err=True)
 
 
-def as_line(row: Answer) -> Answer:
+def to_table_row(row: Answer) -> Answer:
     """Return a message as a row of a table."""
     text = decode_body(row).decode("utf-8", "backslashreplace")
     properties = [(name, row[name]) for name in PROPERTIES if row.get(name) not in (None, False)]
@@ -249,12 +251,12 @@ def choose_broker(context: click.Context, socket: Path, url: str | None) -> str 
     return url if url is not None or socket.exists() else DEFAULT_URL
 
 
-def rows_by_socket(socket: Path, **fields: object) -> Iterator[Answer]:
+def request_rows(socket: Path, **fields: object) -> Iterator[Answer]:
     """Yield the rows that the management socket sends."""
     return (line["item"] for line in exchange(socket, "peek", fields) if "item" in line)
 
 
-def rows_by_url(
+def consume_rows(
     url: str,
     queue: str,
     selector: str,
@@ -269,11 +271,11 @@ def rows_by_url(
         open_channel(url) as channel,
         channel.consume(queue, prefetch=prefetch, arguments=arguments) as consumer,
     ):
-        for delivery in itertools.islice(until_end(consumer), count):
-            yield as_row(delivery, body_size)
+        for delivery in itertools.islice(read_deliveries(consumer), count):
+            yield to_row(delivery, body_size)
 
 
-def until_end(consumer: Consumer) -> Iterator[Delivery]:
+def read_deliveries(consumer: Consumer) -> Iterator[Delivery]:
     """Yield deliveries until the broker cancels the consumer; acknowledging gives credit."""
     from headrace.client import ConsumerCancelled
 
@@ -285,7 +287,7 @@ def until_end(consumer: Consumer) -> Iterator[Delivery]:
             delivery.ack()
 
 
-def as_row(delivery: Delivery, size_max: int) -> Answer:
+def to_row(delivery: Delivery, size_max: int) -> Answer:
     """Return a delivery as a row of the management socket."""
     headers = delivery.headers
     row: Answer = {
@@ -302,7 +304,7 @@ def as_row(delivery: Delivery, size_max: int) -> Answer:
     if delivery.expiration is not None:
         row["expiration_s"] = delivery.expiration.total_seconds()
     row["headers"] = {
-        name: jsonable(value) for name, value in headers.items() if name not in OWN_HEADERS
+        name: to_json_value(value) for name, value in headers.items() if name not in OWN_HEADERS
     }
     row["bytes"] = len(delivery.body)
     body = bytes(delivery.body[:size_max])
@@ -316,7 +318,7 @@ def as_row(delivery: Delivery, size_max: int) -> Answer:
     return row
 
 
-def jsonable(value: object) -> object:
+def to_json_value(value: object) -> object:
     """Return the value of a header as a JSON value."""
     from headrace.server.config.json_values import as_json
 

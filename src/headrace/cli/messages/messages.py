@@ -206,7 +206,7 @@ def consume(
     with (
         open_channel(url) as channel,
         contextlib.suppress(KeyboardInterrupt),
-        until_unread(),
+        ignore_closed_output(),
         interrupts.installed(),
     ):
         if declare:
@@ -269,7 +269,7 @@ def is_unread(output: IO[str] | IO[bytes] | RawIOBase) -> bool:
 
 
 @contextlib.contextmanager
-def until_unread() -> Iterator[None]:
+def ignore_closed_output() -> Iterator[None]:
     """End quietly when the reader of standard output closes it; drop buffered output."""
     try:
         yield

@@ -71,7 +71,7 @@ def messages() -> None:
 @click.argument("target", metavar="TO", type=QUEUE)
 def move(source: str, target: str, **selection: Unpack[MessageSelection]) -> None:
     """Move messages from one queue to another."""
-    do("messages.move", "moved", source, to=target, **selection)
+    run_and_print("messages.move", "moved", source, to=target, **selection)
 
 
 @messages.command()
@@ -80,7 +80,7 @@ def move(source: str, target: str, **selection: Unpack[MessageSelection]) -> Non
 @click.argument("target", metavar="TO", type=QUEUE)
 def copy(source: str, target: str, **selection: Unpack[MessageSelection]) -> None:
     """Copy messages of a queue or a stream to another."""
-    do("messages.copy", "copied", source, to=target, **selection)
+    run_and_print("messages.copy", "copied", source, to=target, **selection)
 
 
 @messages.command()
@@ -88,7 +88,7 @@ def copy(source: str, target: str, **selection: Unpack[MessageSelection]) -> Non
 @click.argument("source", metavar="FROM", type=QUEUE)
 def requeue(source: str, **selection: Unpack[MessageSelection]) -> None:
     """Return dead letters to the queues in which they died last."""
-    do("messages.requeue", "given back", source, **selection)
+    run_and_print("messages.requeue", "given back", source, **selection)
 
 
 @messages.command()
@@ -103,7 +103,7 @@ def delete(source: str, yes: bool, **selection: Unpack[MessageSelection]) -> Non
         )
         selection_text = ", ".join(filter(None, (selection["selector"], limit_text)))
         click.confirm(f"delete messages of '{source}' ({selection_text})?", abort=True)
-    do("messages.delete", "deleted", source, **selection)
+    run_and_print("messages.delete", "deleted", source, **selection)
 
 
 @BY_SOCKET.command(messages, "cancel")
@@ -114,7 +114,7 @@ def cancel(socket: Path, vhost: str | None, name: str) -> None:
     ask(socket, "cancel job", id=name, vhost=vhost)
 
 
-def do(
+def run_and_print(
     request: str,
     done: str,
     source: str,

@@ -41,7 +41,7 @@ PROGRESS_S = 1.0  # The shortest time between two lines of progress.
     cls=FromEnvironment,
     envvar="HEADRACE_URL",
     metavar="URL",
-    help="The new broker; also HEADRACE_URL. [a local one, the virtual host of OLD]",
+    help="The new broker; also HEADRACE_URL. [default: this machine, same virtual host]",
 )
 @click.option(
     "--queue",
@@ -87,12 +87,12 @@ def migrate(
 ) -> None:
     """Move queues and their messages here from the broker OLD, such as amqp://user:pass@old/shop.
 
-    A message leaves the old broker when this one has confirmed it. After an interruption, run it
-    again. OLD may be given as HEADRACE_MIGRATE_FROM, which other users do not see.
+    A message leaves the old broker when this one has confirmed it. After an interruption, run the
+    command again. HEADRACE_MIGRATE_FROM can name OLD and hides its password from other users.
     """
     import asyncio
 
-    from headrace.cli.admin.definitions import print_report, read_file, take
+    from headrace.cli.admin.definitions import import_definitions, print_report, read_file
     from headrace.cli.migrate.state import StateError
     from headrace.client import ClientError
     from headrace.client.url import parse_url
@@ -109,7 +109,7 @@ def migrate(
         raise click.ClickException(str(error)) from None
     document = None if file is None else read_file(file)
     if document is not None and not messages_only:
-        report = take(document, data, socket, None, dry_run=dry_run)
+        report = import_definitions(document, data, socket, None, dry_run=dry_run)
         if form == "text":
             print_report(report, form)
     if topology_only:
@@ -166,10 +166,10 @@ class ResultPrinter:
             return
         text = f"{result.kind} {format_value(result.queue)}: {result.moved} moved"
         if result.suppressed:
-            text += f", {result.suppressed} that came again were known"
+            text += f", {result.suppressed} duplicates dropped"
         if result.repeated:
-            text += f", {result.repeated} came again and may be there twice"
-        text += f"; {result.target_first} before, {result.target_last} now"
+            text += f", {result.repeated} may be duplicates"
+        text += f"; the target had {result.target_first} messages, now {result.target_last}"
         click.echo(f"{text}: {result.note}" if result.note else text)
 
     def add_skipped(self, queue: str, text: str) -> None:

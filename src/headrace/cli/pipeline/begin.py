@@ -70,7 +70,7 @@ def new(
     from headrace.pipeline.config.load import parse
     from headrace.pipeline.ready.new import MESSAGE_SINKS, Answers, render_pipeline, render_samples
 
-    cases = cases_beside(file)
+    cases = default_cases_path(file)
     for path in (file, cases):
         if path.exists() and not force:
             raise click.ClickException(f"{path} exists; --force replaces it")
@@ -102,7 +102,7 @@ def new(
     click.echo(f"{file} and {cases}: written; try `headrace pipeline test {file}`")
 
 
-def cases_beside(file: Path) -> Path:
+def default_cases_path(file: Path) -> Path:
     """Return the file of samples of a pipeline: orders.test.toml beside orders.toml."""
     return file.with_name(f"{file.stem}.test.toml")
 
@@ -127,7 +127,7 @@ def test(file: str, parameters: tuple[str, ...], cases: Path | None, show: bool)
 
     with pipeline_errors():
         pipeline = load_file(file, parse_parameters(parameters))
-        trial = load_cases(cases or cases_beside(Path(file)), pipeline)
+        trial = load_cases(cases or default_cases_path(Path(file)), pipeline)
         with tempfile.TemporaryDirectory(prefix="headrace-test-") as scratch, LocalBroker() as own:
             spark = start_session(pipeline, Path(scratch))
             try:

@@ -46,8 +46,8 @@ def compact(
 ) -> None:
     """Merge the small files of the lake PATH, while it is read and written.
 
-    PATH is a directory of Parquet files or a Delta table, or the file of a pipeline, one of whose
-    Iceberg tables is meant by --sink. --keep-hours also expires the table's older snapshots.
+    PATH is a directory of Parquet files, a Delta table, or the file of a pipeline. In a pipeline,
+    --sink selects one of its Iceberg tables. --keep-hours also expires the table's older snapshots.
     """
     from headrace.pipeline.sinks import compact as parquet
     from headrace.pipeline.sinks import delta
@@ -55,23 +55,23 @@ def compact(
     if path.is_file():
         if sink is None:
             raise click.UsageError(f"{path} is a file: name one of its tables with --sink")
-        _iceberg(path, parameters, sink, target_mb << 20, files_min, keep_hours, dry_run)
+        _compact_iceberg(path, parameters, sink, target_mb << 20, files_min, keep_hours, dry_run)
         return
     if sink is not None:
-        raise click.UsageError(f"--sink is of a pipeline's file, and {path} is a directory")
+        raise click.UsageError(f"--sink needs a pipeline's file; {path} is a directory")
     with pipeline_errors():
         if (path / "_delta_log").is_dir():
             outcome = delta.compact(str(path), target_mb << 20, keep_hours)
             click.echo(f"{outcome['numFilesRemoved']} files became {outcome['numFilesAdded']}")
             return
-        done = parquet.compact(path, target_mb << 20, files_min, dry_run=dry_run)
-    would = "would become" if dry_run else "became"
+        result = parquet.compact(path, target_mb << 20, files_min, dry_run=dry_run)
+    verb = "would become" if dry_run else "became"
     click.echo(
-        f"{done.partitions} partitions: {done.files_before} files {would} {done.files_after}"
+        f"{result.partitions} partitions: {result.files_before} files {verb} {result.files_after}"
     )
 
 
-def _iceberg(
+def _compact_iceberg(
     file: Path, parameters: tuple[str, ...], sink: str, target_bytes: int, files_min: int,
     keep_hours: int | None, dry_run: bool,
 ) -> None:  # fmt: skip
@@ -88,9 +88,9 @@ def _iceberg(
             raise PipelineError(f"{file} has no sink {sink!r} of type iceberg")
         table = IcebergTable(pipeline, settings.catalog, settings.table)
         if not dry_run:
-            done = upkeep.compact(table, target_bytes, files_min)
-            click.echo(f"{done.files_before} files became {done.files_after}")
+            result = upkeep.compact(table, target_bytes, files_min)
+            click.echo(f"{result.files_before} files became {result.files_after}")
         if keep_hours is not None:
             snapshots, files = upkeep.expire_snapshots(table, keep_hours, dry_run=dry_run)
-            would = "would be deleted" if dry_run else "deleted"
-            click.echo(f"{snapshots} snapshots and {files} files {would}")
+            verb = "would be deleted" if dry_run else "deleted"
+            click.echo(f"{snapshots} snapshots and {files} files {verb}")

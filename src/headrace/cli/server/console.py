@@ -175,10 +175,10 @@ def console(
         else None,
     )
     try:
-        asyncio.run(run(settings, _say_ready, with_parent=with_parent))
+        asyncio.run(run(settings, _print_ready, with_parent=with_parent))
     except ConsoleError as error:
         raise click.ClickException(str(error)) from None
 
 
-def _say_ready(addresses: dict[str, str]) -> None:
+def _print_ready(addresses: dict[str, str]) -> None:
     click.echo(f"headrace console ready {json.dumps(addresses)}")

@@ -35,9 +35,9 @@ class ConsoleChild:
 
     def __init__(self, settings: Settings, path: Path) -> None:
         self._settings = settings
-        self._path = path  # Of the management socket.
+        self._path = path  # The path of the management socket.
         self._is_tls = settings.tls_cert is not None and settings.console_tls
-        self._sockets: dict[str, list[socket.socket]] = {}  # By "http" and "metrics".
+        self._sockets: dict[str, list[socket.socket]] = {}  # Sockets of "http" and "metrics".
         self._ports = {"http": settings.console_port}  # A port 0 becomes the port that was free.
         if settings.metrics_port is not None:
             self._ports["metrics"] = settings.metrics_port
@@ -46,7 +46,7 @@ class ConsoleChild:
     async def start(self) -> dict[str, str]:
         """Start the process; return its addresses, or none if a port cannot be used now."""
         listening: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._keep(listening))
+        self._task = asyncio.create_task(self._supervise(listening))
         return await listening
 
     async def stop(self) -> None:
@@ -56,8 +56,8 @@ class ConsoleChild:
             await asyncio.wait((self._task,))
         self._close()
 
-    async def _keep(self, listening: asyncio.Future[dict[str, str]]) -> None:
-        """Run the process again and again; give ``listening`` the first addresses."""
+    async def _supervise(self, listening: asyncio.Future[dict[str, str]]) -> None:
+        """Restart the process whenever it ends; set ``listening`` to the first addresses."""
         pause_s = PAUSE_S
         while True:
             try:

@@ -117,7 +117,7 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
         over.set()
 
     broker = Broker(settings, read_settings=read_settings, logs=logs, on_failure=fail)
-    loop.add_signal_handler(signal.SIGHUP, hang_up, broker, logs, supervisor)
+    loop.add_signal_handler(signal.SIGHUP, reload_on_hangup, broker, logs, supervisor)
     try:
         addresses = await broker.start()
     except StartError as error:
@@ -151,7 +151,7 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
         raise click.ClickException(failures[0])
 
 
-def hang_up(broker: Broker, logs: Logs, supervisor: Supervisor) -> None:
+def reload_on_hangup(broker: Broker, logs: Logs, supervisor: Supervisor) -> None:
     """Reopen the log files and read the settings again, on SIGHUP."""
     from headrace.server.config.logs import LogError
     from headrace.server.config.settings import StartError

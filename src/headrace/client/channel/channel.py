@@ -299,13 +299,13 @@ class Channel(Declarations, Publishing, NativeMethods, AsyncClosing):
         calls = self._send_consume(link, consumer)
         self._sinks[consumer.tag] = consumer
         self._has_distinct = self._has_distinct or consumer.distinct is not None
-        consumer.started = True
+        consumer.is_started = True
         try:
             for call in calls:
                 await self._calls.wait_reply(call)
         except ClientError:
             self._forget_consumer(consumer.tag)
-            consumer.started = False
+            consumer.is_started = False
             raise
 
     def begin_cancel(self, consumer: Consumer) -> asyncio.Future[Answer] | None:
@@ -531,7 +531,7 @@ class Channel(Declarations, Publishing, NativeMethods, AsyncClosing):
     def _restore_consumer(self, queue: str, tag: str) -> Consumer:
         """Return a started consumer that the broker has kept with a resumed channel."""
         consumer = self.consume(queue, tag=tag)
-        consumer.started = True
+        consumer.is_started = True
         self._sinks[tag] = consumer
         return consumer
 

@@ -59,10 +59,10 @@ class Consumer:
         self._buffer = self.inbox.deliveries
         self._changed = asyncio.Event()
         self._starting = asyncio.Lock()
-        self.started = False  # Set by the channel when it sends basic.consume.
+        self.is_started = False  # Set by the channel when it sends basic.consume.
         self._error: ClientError | None = None
-        self._stopped = False
-        self._ended = False  # True if the broker has sent the last message of a range.
+        self._is_stopped = False
+        self._has_ended = False  # True if the broker has sent the last message of a range.
         self._is_counted = True  # True while backpressure counts the buffered messages.
         self.distinct = Deduplicator(distinct) if distinct else None
         self._offset: int | None = None  # The last offset received; None for a queue.
@@ -82,7 +82,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Delivery:
-        if self._buffer and self.distinct is None and self.started:
+        if self._buffer and self.distinct is None and self.is_started:
             delivery = self._buffer.popleft()
             if self._is_counted:
                 self.channel.backpressure.release(len(delivery.body))
@@ -93,7 +93,7 @@ class Consumer:
     async def start(self) -> None:
         """Begin to consume, unless the first iteration or `receive` has begun."""
         async with self._starting:
-            if not self.started and not self._stopped:
+            if not self.is_started and not self._is_stopped:
                 await self.channel.start_consumer(self)
 
     async def receive(self) -> Delivery:
@@ -109,12 +109,14 @@ class Consumer:
 
     def why_over(self) -> str:
         """Return the reason for an end of the iteration without an error, as text."""
-        reason = "has received all its messages" if self._ended else "was cancelled by this program"
+        reason = (
+            "has received all its messages" if self._has_ended else "was cancelled by this program"
+        )
         return f"consumer {self.tag!r} {reason}"
 
     async def take(self, count_max: int) -> list[Delivery]:
         """Wait for a message, return up to `count_max`; StopAsyncIteration at the end."""
-        if not self.started:
+        if not self.is_started:
             await self.start()
         while True:
             deliveries = await self._take(count_max)
@@ -127,7 +129,7 @@ class Consumer:
         while not self._buffer:
             if self._error is not None:
                 raise fresh(self._error)
-            if self._stopped:
+            if self._is_stopped:
                 raise StopAsyncIteration
             self._changed.clear()
             await self._changed.wait()
@@ -168,13 +170,13 @@ class Consumer:
         self._stop()
 
     def _stop(self) -> asyncio.Future[Answer] | None:
-        if self._stopped:
+        if self._is_stopped:
             return None
-        self._stopped = True
+        self._is_stopped = True
         self.inbox.is_open = False
         unreceived = self._clear()
         self._changed.set()
-        if not self.started or self._error is not None:
+        if not self.is_started or self._error is not None:
             return None
         cancelling = self.channel.begin_cancel(self)
         self.channel.put_back(unreceived)
@@ -187,7 +189,7 @@ class Consumer:
         arguments = dict(self._arguments)
         if self._offset is not None:
             arguments["x-stream-offset"] = self._offset + 1
-        self.inbox.is_open = not self._stopped
+        self.inbox.is_open = not self._is_stopped
         return BasicConsume(
             queue=queue,
             consumer_tag=self.tag,
@@ -199,7 +201,7 @@ class Consumer:
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
         """Buffer a delivered message."""
         delivery = read_delivery(self.channel, epoch, method, header, body, self.no_ack)
-        if self._stopped:
+        if self._is_stopped:
             self.channel.put_back([delivery])
             return
         self._buffer.append(delivery)
@@ -224,7 +226,7 @@ class Consumer:
 
     def ended(self) -> None:
         """End the iteration after the buffered messages: the broker has sent the whole range."""
-        self._stopped = self._ended = True
+        self._is_stopped = self._has_ended = True
         self.inbox.is_open = False
         self._changed.set()
 

@@ -148,9 +148,9 @@ class Link(asyncio.Protocol):
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._error: ClientError | None = None  # The error that ended the link.
-        self._closing = False
+        self._is_closing = False
         self._is_reported = False
-        self._flush_due = False
+        self._is_flush_due = False
         self._is_reading = True
         self._received_at = self._sent_at = self._loop.time()
         self._heartbeat: asyncio.TimerHandle | None = None
@@ -282,10 +282,10 @@ class Link(asyncio.Protocol):
 
     async def close(self) -> None:
         """Send close, wait a bounded time for close-ok, and close the socket."""
-        if self._closing:  # Another call is closing the link.
+        if self._is_closing:  # Another call is closing the link.
             await asyncio.shield(self._ended)
             return
-        self._closing = True
+        self._is_closing = True
         if self.is_open:
             self._send_close()
             self.flush()
@@ -375,7 +375,7 @@ class Link(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close the socket at once."""
-        self._closing = True
+        self._is_closing = True
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         if self._transport is not None:
@@ -405,7 +405,7 @@ class Link(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write the queued output to the socket."""
-        self._flush_due = False
+        self._is_flush_due = False
         data = self.machine.data_to_send()
         self.machine.pool.dirty.clear()
         if data and self._transport is not None and not self._transport.is_closing():
@@ -491,7 +491,7 @@ class Link(asyncio.Protocol):
             self._opened.set_exception(_while_opening(self._error, self))
             self._opened.exception()  # Read, so that asyncio does not log an unawaited error.
             self._is_reported = True
-        elif not self._closing and not self._is_reported:
+        elif not self._is_closing and not self._is_reported:
             self._is_reported = True
             self._owner.link_lost(self, self._error)
 
@@ -504,8 +504,8 @@ class Link(asyncio.Protocol):
     def _schedule_flush(self) -> None:
         if self.machine.pending() >= WRITE_SIZE_MAX:
             self.flush()
-        elif not self._flush_due:
-            self._flush_due = True
+        elif not self._is_flush_due:
+            self._is_flush_due = True
             self._loop.call_soon(self.flush)
 
     def _handle(self, event: Event) -> None:

@@ -118,8 +118,8 @@ class EarlyLink(Link):
         state = self._states.get(channel)
         if state is not None and state.confirms and isinstance(method, BasicPublish):
             state.published += 1
-            if not self._flush_due:  # A large publish was written at once, without a channel.flow.
-                self._flush_due = True
+            if not self._is_flush_due:  # A large publish was written without a channel.flow.
+                self._is_flush_due = True
                 self._loop.call_soon(self.flush)
 
     def send_publication(self, channel: int, publication: Publication) -> None:

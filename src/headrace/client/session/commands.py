@@ -91,7 +91,7 @@ class CommandSession(AsyncClosing, SessionQueries):
         self._detached: asyncio.Future[None] | None = None
         self._calls: dict[int, _Call] = {}
         self._command_arrived = asyncio.Event()
-        self._closing = False
+        self._is_closing = False
         self._epoch = 0  # The number of times that the broker had lost the session.
         self._error: ClientError | None = None
 
@@ -159,7 +159,7 @@ class CommandSession(AsyncClosing, SessionQueries):
         """End the session: detach it, and have the broker keep nothing."""
         if self._error is not None:
             return
-        self._closing = True
+        self._is_closing = True
         try:
             if self._link is not None:
                 if self.timeout_s != 0:
@@ -244,7 +244,7 @@ class CommandSession(AsyncClosing, SessionQueries):
         if self._detached is not None and not self._detached.done():
             self._detached.set_result(None)
             self._refuse_controls(ConnectionLost(f"{self!r} was detached"))
-            if not self._machine.sent.keeps_for_replay and not self._closing:
+            if not self._machine.sent.keeps_for_replay and not self._is_closing:
                 self._fail(ConnectionLost(f"{self!r} was detached and not kept"))
             return
         reason = DetachCode(code).name if code in list(DetachCode) else str(code)

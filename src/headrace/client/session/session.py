@@ -189,7 +189,7 @@ class Session(CommandSession):
             self.give_up(subscription)
             raise
         except BaseException:
-            self.dropped(subscription)
+            self.remove_subscription(subscription)
             raise
         return subscription
 
@@ -265,7 +265,7 @@ class Session(CommandSession):
             explicit=command.accept_mode != AcceptMode.NONE,
             structs=structs,
             session=self,
-            row=self._epoch,
+            epoch=self._epoch,
             **read_message_fields(structs),
         )
         if subscription is None:
@@ -305,9 +305,7 @@ class Session(CommandSession):
         """Fail transfers and subscriptions: the broker has attached the session as a new one."""
         super().forget()
         error = ConnectionLost(LOST_SESSION_TEXT)
-        for (
-            pending
-        ) in self._unaccepted.values():  # Completed transfers may lack only their outcome.
+        for pending in self._unaccepted.values():  # Also completed transfers without an outcome.
             fail_future(pending.future, error)
         self._unaccepted.clear()
         for subscription in self._subscriptions.values():
@@ -319,7 +317,7 @@ class Session(CommandSession):
 
     def give_up(self, subscription: Subscription) -> None:
         """Cancel the subscription of a cancelled call, which frees its destination at once."""
-        self.dropped(subscription)
+        self.remove_subscription(subscription)
         subscription.abandon()
 
     def unacquire(self, transfers: list[Transfer]) -> None:
@@ -330,14 +328,14 @@ class Session(CommandSession):
 
     # --- For subscriptions --------------------------------------------------------------------
 
-    def taken(self, transfer: Transfer) -> None:
-        """Free the buffer space of a received message, and complete it if that is implicit."""
+    def on_received(self, transfer: Transfer) -> None:
+        """Free the buffer space of a received message; complete it if it needs no accept."""
         self.backpressure.release(len(transfer.body))
-        if transfer.row == self._epoch and not (transfer.explicit and transfer.acquired):
+        if transfer.epoch == self._epoch and not (transfer.explicit and transfer.acquired):
             self._complete(_numbers([transfer]))
 
-    def dropped(self, subscription: Subscription) -> None:
-        """Forget a cancelled subscription."""
+    def remove_subscription(self, subscription: Subscription) -> None:
+        """Remove a cancelled subscription."""
         if self._subscriptions.get(subscription.destination) is subscription:
             del self._subscriptions[subscription.destination]
             self._modes.pop(subscription.destination, None)
@@ -355,7 +353,7 @@ class Session(CommandSession):
         """
         if not all(transfer.session is self for transfer in transfers):
             raise UsageError("a message was received by another session")
-        if not all(transfer.row == self._epoch for transfer in transfers):
+        if not all(transfer.epoch == self._epoch for transfer in transfers):
             raise ConnectionLost(LOST_SESSION_TEXT)
         return _numbers(transfers)
 

@@ -38,11 +38,11 @@ class SessionPort(Protocol):
 
     backpressure: Backpressure
 
-    def taken(self, transfer: Transfer) -> None:
-        """Handle the receipt of a message by the program, which frees its buffer space."""
+    def on_received(self, transfer: Transfer) -> None:
+        """Free the buffer space of a message that the program has received."""
 
-    def dropped(self, subscription: Subscription) -> None:
-        """Forget a cancelled subscription."""
+    def remove_subscription(self, subscription: Subscription) -> None:
+        """Remove a cancelled subscription."""
 
     async def call(self, command: Command) -> Struct | None:
         """Send a command, wait for its completion, and return its result, if it has one."""
@@ -67,7 +67,7 @@ class Transfer(Received):
     explicit: bool = field(default=True, kw_only=True)  # False if the broker needs no accept.
     structs: list[Struct] = field(default_factory=list, kw_only=True, repr=False)
     session: SessionPort = field(kw_only=True, repr=False)
-    row: int = field(default=0, kw_only=True, repr=False)  # The epoch of the session.
+    epoch: int = field(default=0, kw_only=True, repr=False)  # The session's epoch.
 
 
 class Subscription:
@@ -84,7 +84,7 @@ class Subscription:
         self._buffer: deque[Transfer] = deque()
         self._changed = asyncio.Event()
         self._error: ClientError | None = None
-        self._cancelled = False
+        self._is_cancelled = False
         self._releasing: asyncio.Future[Struct | None] | None = None
 
     def __aiter__(self) -> AsyncIterator[Transfer]:
@@ -94,12 +94,12 @@ class Subscription:
         while not self._buffer:
             if self._error is not None:
                 raise fresh(self._error)
-            if self._cancelled:
+            if self._is_cancelled:
                 raise StopAsyncIteration
             self._changed.clear()
             await self._changed.wait()
         transfer = self._buffer.popleft()
-        self.session.taken(transfer)
+        self.session.on_received(transfer)
         return transfer
 
     async def __aenter__(self) -> Self:
@@ -131,7 +131,7 @@ class Subscription:
         if not self._buffer:
             return None
         transfer = self._buffer.popleft()
-        self.session.taken(transfer)
+        self.session.on_received(transfer)
         return transfer
 
     async def set_flow_mode(self, mode: FlowMode) -> None:
@@ -181,9 +181,9 @@ class Subscription:
         await self.session.call(command)
 
     def _begin_cancel(self) -> asyncio.Future[Struct | None] | None:
-        if self._cancelled or self._error is not None:
+        if self._is_cancelled or self._error is not None:
             return None
-        self._cancelled = True
+        self._is_cancelled = True
         cancelling = self.session.begin(MessageCancel(destination=self.destination))
         cancelling.add_done_callback(self._after_cancel)
         return cancelling
@@ -193,7 +193,7 @@ class Subscription:
         self._changed.set()
         if cancelling.cancelled() or cancelling.exception() is not None:
             return
-        self.session.dropped(self)
+        self.session.remove_subscription(self)
         unreceived = [transfer for transfer in self._buffer if transfer.acquired]
         for transfer in self._buffer:
             self.session.backpressure.release(len(transfer.body))

@@ -47,7 +47,7 @@ cdef class RangeCollector(DeliveryCollector):
     cdef readonly Block block
     cdef public list ready
     cdef readonly unsigned long long tag
-    cdef readonly bint complete
+    cdef readonly bint is_complete
     cdef public bint has_new
 
     @cython.locals(tag_position=Py_ssize_t, exchange=Py_ssize_t, routing_key=Py_ssize_t,

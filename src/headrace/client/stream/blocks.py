@@ -114,7 +114,7 @@ class RangeCollector(DeliveryCollector):
         self.block = Block(records_max)
         self.ready: list[Block] = []
         self.tag = 0  # The delivery tag of the newest delivery.
-        self.complete = first >= last  # True if all records of the range have arrived.
+        self.is_complete = first >= last  # True if all records of the range have arrived.
         self.has_new = False  # Set by each delivery; the reader resets it.
 
     def put(
@@ -140,7 +140,7 @@ class RangeCollector(DeliveryCollector):
             return 0
         self.has_new = True
         self.tag = get64(d, tag_position)
-        if offset < self.first or self.complete:
+        if offset < self.first or self.is_complete:
             return 1
         if offset >= self.last:
             self.finish()
@@ -195,7 +195,7 @@ class RangeCollector(DeliveryCollector):
         """Add a record from a message that the fast path `put` did not accept."""
         self.has_new = True
         self.tag = tag
-        if offset < self.first or self.complete:
+        if offset < self.first or self.is_complete:
             return
         if offset >= self.last:
             self.finish()
@@ -217,7 +217,7 @@ class RangeCollector(DeliveryCollector):
     def finish(self) -> None:
         """End the range: no more records will arrive."""
         self.seal()
-        self.complete = True
+        self.is_complete = True
 
 
 def offset_in(d: bytes | bytearray, start: int, end: int) -> int:

@@ -95,7 +95,7 @@ class BlockReader(_RangeReader):
         """Wait for a block and return it; None after the last one."""
         collector = self._collector
         while not collector.ready:
-            if collector.complete:
+            if collector.is_complete:
                 return None
             if self._error is not None:
                 collector.seal()  # The records received before the error are returned first.
@@ -120,7 +120,7 @@ class BlockReader(_RangeReader):
             self._block_sizes.append(block.bodies.used + block.heads.used)
             self._channel.backpressure.hold(self._block_sizes[-1])
         self._acknowledge()
-        if collector.ready or collector.complete:
+        if collector.ready or collector.is_complete:
             self._changed.set()
 
     def _acknowledge(self) -> None:
@@ -129,7 +129,7 @@ class BlockReader(_RangeReader):
             self._credit
             and collector.tag - self._acked >= max(1, self._credit // 2)
             and len(collector.ready) < BLOCKS_MAX
-            and not collector.complete
+            and not collector.is_complete
             and self._error is None
         ):
             self._acked = collector.tag

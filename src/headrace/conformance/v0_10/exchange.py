@@ -51,7 +51,7 @@ def exchange_more_types(site: Site) -> None:
 
 @check("0-10/s139")
 def exchange_instances(site: Site) -> None:
-    """There is an exchange amq.… of each type that the broker has."""
+    """The broker has an exchange amq.… of each of its types."""
     peer = site.session()
     for kind in ("direct", "fanout", "topic", "headers"):
         try:
@@ -89,7 +89,7 @@ def exchange_default_is_not_named(site: Site) -> None:
 
 @check("0-10/s144")
 def exchange_many(site: Site) -> None:
-    """A virtual host has room for 16 exchanges."""
+    """A virtual host can have 16 exchanges."""
     peer = site.session()
     for _ in range(EXCHANGES_MIN):
         peer.exchange(site.exchange(), "fanout")
@@ -122,7 +122,7 @@ def exchange_keeps_its_type(site: Site) -> None:
 
 @check("0-10/s148")
 def exchange_unknown_type(site: Site) -> None:
-    """An exchange of a type that the broker does not know is refused."""
+    """An exchange of an unknown type is refused."""
     site.session().expect_refusal(ExchangeDeclare(exchange=site.exchange(), type="x-no-such-type"))
 
 
@@ -148,7 +148,7 @@ def exchange_keeps_its_alternate(site: Site) -> None:
 
 @check("0-10/s151", "0-10/s152")
 def exchange_one_alternate(site: Site) -> None:
-    """An unroutable message goes to the alternate exchange, and from there to no other one."""
+    """An unroutable message goes to the alternate exchange, but not on to a second one."""
     peer, queue = site.session_queue()
     last = peer.exchange(site.exchange(), "fanout")
     peer.bind(queue, last)
@@ -162,7 +162,7 @@ def exchange_one_alternate(site: Site) -> None:
 
 @check("0-10/s153")
 def exchange_passive(site: Site) -> None:
-    """A passive exchange.declare is refused when there is no such exchange."""
+    """A passive exchange.declare of a missing exchange is refused."""
     peer = site.session()
     peer.exchange("amq.direct", "direct", passive=True)
     peer.expect_refusal(ExchangeDeclare(exchange=site.exchange(), type="direct", passive=True), 404)
@@ -170,7 +170,7 @@ def exchange_passive(site: Site) -> None:
 
 @check("0-10/s155", "0-10/s156")
 def exchange_ignored_fields(site: Site) -> None:
-    """durable and auto-delete do not matter when the exchange exists already."""
+    """exchange.declare ignores durable and auto-delete of an existing exchange."""
     peer = site.session()
     name = peer.exchange(site.exchange())
     peer.exchange(name, durable=True, auto_delete=True)
@@ -179,7 +179,7 @@ def exchange_ignored_fields(site: Site) -> None:
 
 @check("0-10/s154")
 def exchange_durable_or_not(site: Site) -> None:
-    """There are durable and transient exchanges."""
+    """Exchanges can be durable or transient."""
     peer = site.session()
     for durable in (True, False):
         name = peer.exchange(site.exchange(), durable=durable)
@@ -188,14 +188,14 @@ def exchange_durable_or_not(site: Site) -> None:
 
 @check("0-10/s157")
 def exchange_arguments(site: Site) -> None:
-    """Arguments of exchange.declare that the broker does not know are refused."""
+    """exchange.declare with unknown arguments is refused."""
     command = ExchangeDeclare(exchange=site.exchange(), type="direct", arguments={"what.is.it": 1})
     site.session().expect_refusal(command)
 
 
 @check("0-10/s158")
 def exchange_delete_missing(site: Site) -> None:
-    """An exchange that does not exist cannot be deleted."""
+    """Deleting a missing exchange is refused."""
     site.session().expect_refusal(ExchangeDelete(exchange=site.exchange()), 404)
 
 
@@ -214,7 +214,7 @@ def exchange_delete_alternate(site: Site) -> None:
 
 @check("0-10/s161")
 def exchange_delete_if_unused(site: Site) -> None:
-    """With if-unused an exchange that has bindings is not deleted, and another one is."""
+    """With if-unused only an exchange without bindings is deleted."""
     peer = site.session()
     used, unused = peer.exchange(site.exchange()), peer.exchange(site.exchange())
     peer.bind(peer.declare(site.queue()), used, "k")
@@ -226,7 +226,7 @@ def exchange_delete_if_unused(site: Site) -> None:
 
 @check("0-10/s162")
 def binding_twice(site: Site) -> None:
-    """Binding a queue a second time is not an error, and messages come once."""
+    """A repeated binding is not an error, and messages arrive once."""
     peer = site.session()
     queue, exchange = peer.declare(site.queue()), peer.exchange(site.exchange())
     for _ in range(2):
@@ -237,7 +237,7 @@ def binding_twice(site: Site) -> None:
 
 @check("0-10/s163")
 def binding_keeps_arguments(site: Site) -> None:
-    """Arguments of a binding are not changed by binding again."""
+    """A repeated binding does not change the arguments of the first."""
     peer = site.session()
     queue, exchange = peer.declare(site.queue()), peer.exchange(site.exchange(), "headers")
     for number in (1, 2):
@@ -250,7 +250,7 @@ def binding_keeps_arguments(site: Site) -> None:
 
 @check("0-10/s165")
 def binding_many(site: Site) -> None:
-    """A queue has room for 4 bindings, and bindings for one message."""
+    """A queue can have 4 bindings, and several that match one message."""
     peer = site.session()
     queue, exchange = peer.declare(site.queue()), peer.exchange(site.exchange())
     keys = [f"k{number}" for number in range(BINDINGS_MIN)]
@@ -263,7 +263,7 @@ def binding_many(site: Site) -> None:
 
 @check("0-10/s166", "0-10/s167", "0-10/s168", "0-10/s169")
 def binding_what_is_not_there(site: Site) -> None:
-    """exchange.bind is refused when the queue or the exchange does not exist, or is not named."""
+    """exchange.bind without a queue or an exchange, or with a missing one, is refused."""
     peer, queue = site.session_queue()
     peer.expect_refusal(ExchangeBind(queue="", exchange="amq.direct", binding_key="k"))
     peer.expect_refusal(ExchangeBind(exchange="amq.direct", binding_key="k"))
@@ -276,7 +276,7 @@ def binding_what_is_not_there(site: Site) -> None:
 
 @check("0-10/s170")
 def binding_arguments(site: Site) -> None:
-    """Arguments of exchange.bind that the broker does not know are refused."""
+    """exchange.bind with unknown arguments is refused."""
     peer = site.session()
     command = ExchangeBind(queue=peer.declare(site.queue()), exchange="amq.direct")
     command.binding_key, command.arguments = command.queue, {"what.is.it": 1}
@@ -285,7 +285,7 @@ def binding_arguments(site: Site) -> None:
 
 @check("0-10/s171", "0-10/s172", "0-10/s173", "0-10/s174")
 def unbinding_what_is_not_there(site: Site) -> None:
-    """exchange.unbind is refused when queue, exchange or binding does not exist."""
+    """exchange.unbind of a missing queue, exchange or binding is refused."""
     peer = site.session()
     queue, exchange = peer.declare(site.queue()), peer.exchange(site.exchange())
     peer.bind(queue, exchange, "k")

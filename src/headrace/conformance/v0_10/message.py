@@ -30,7 +30,7 @@ PRIORITIES = ({**QPID, **RABBITMQ}, QPID, RABBITMQ, None)  # How brokers are ask
 
 @check("0-10/s062", "0-10/s063")
 def message_priorities(site: Site) -> None:
-    """Messages of priority 9 overtake those of priority 0 where a queue has priorities."""
+    """In a queue with priorities, messages of priority 9 overtake messages of priority 0."""
     peer = site.session()
     queue = site.queue()
     for arguments in PRIORITIES:
@@ -47,7 +47,7 @@ def message_priorities(site: Site) -> None:
 
 @check("0-10/s064")
 def message_order(site: Site) -> None:
-    """Messages of one priority come in order, persistent or not."""
+    """Messages of one priority arrive in order, persistent or not."""
     peer = site.session()
     queue = peer.declare(site.queue(), durable=True)
     bodies = [b"%d" % number for number in range(20)]
@@ -58,7 +58,7 @@ def message_order(site: Site) -> None:
 
 @check("0-10/s065", "0-10/s067")
 def message_redelivered(site: Site) -> None:
-    """Messages of a session that ends without accepting them come again, marked as redelivered."""
+    """Unaccepted messages of an ended session are delivered again, marked as redelivered."""
     peer, other = site.session(), site.session()
     queue = other.declare(site.queue())
     other.publish(queue, b"x")
@@ -71,7 +71,7 @@ def message_redelivered(site: Site) -> None:
 
 @check("0-10/s068")
 def message_says_its_exchange(site: Site) -> None:
-    """Messages arrive with the exchange that they were sent to."""
+    """Messages have the name of the exchange to which they were sent."""
     peer = site.session()
     queue, exchange = peer.declare(site.queue()), peer.exchange(site.exchange())
     peer.bind(queue, exchange, "k")
@@ -84,7 +84,7 @@ def message_says_its_exchange(site: Site) -> None:
 
 @check("0-10/s072", "0-10/s075")
 def message_ids(site: Site) -> None:
-    """A message keeps its id, and another one of the same id is accepted."""
+    """A message keeps its id, and a second message with the same id is accepted."""
     peer = site.session()
     queue, name = peer.declare(site.queue()), str(uuid4())
     for body in (b"1", b"2"):
@@ -107,7 +107,7 @@ def message_of_somebody_else(site: Site) -> None:
 
 @check("0-10/s078")
 def message_to_nowhere(site: Site) -> None:
-    """A transfer to an exchange that does not exist ends the session."""
+    """A transfer to a missing exchange ends the session."""
     peer = site.session()
     exchange = site.exchange()
     peer.expect_failure(lambda: peer.session.transfer(b"x", "k", exchange), "message.transfer")
@@ -146,7 +146,7 @@ def message_rejected(site: Site) -> None:
 
 @check("0-10/s085")
 def message_released(site: Site) -> None:
-    """Messages that are released keep their place before those that were not sent."""
+    """Released messages keep their place before messages that were not delivered."""
     peer, queue = site.session_queue()
     peer.publish(queue, b"a", b"b", b"c")
     with peer.subscribe(queue, 2) as subscription:
@@ -157,7 +157,7 @@ def message_released(site: Site) -> None:
 
 @check("0-10/s086")
 def message_acquire(site: Site) -> None:
-    """Each message.acquire has one answer: what was had, which may be nothing."""
+    """Each message.acquire has one result: the acquired messages, perhaps none."""
     peer, other = site.session(), site.session()
     queue = peer.declare(site.queue())
     peer.publish(queue, b"a", b"b")
@@ -180,7 +180,7 @@ def message_resume(site: Site) -> None:
 
 @check("0-10/s089")
 def message_many_subscriptions(site: Site) -> None:
-    """A queue has room for 16 subscriptions, and serves all of them."""
+    """A queue can have 16 subscriptions, and serves all of them."""
     peer, queue = site.session_queue()
     subscriptions = [peer.subscribe(queue, 1) for _ in range(SUBSCRIPTIONS_MIN)]
     peer.publish(queue, *[b"x"] * SUBSCRIPTIONS_MIN)
@@ -190,7 +190,7 @@ def message_many_subscriptions(site: Site) -> None:
 
 @check("0-10/s090")
 def message_queue_deleted(site: Site) -> None:
-    """Sessions that subscribe to a queue are closed when it is deleted."""
+    """Deleting a queue ends the sessions that subscribe to it."""
     peer, other = site.session(), site.session()
     queue = other.declare(site.queue())
     subscription = peer.subscribe(queue)
@@ -200,13 +200,13 @@ def message_queue_deleted(site: Site) -> None:
 
 @check("0-10/s091")
 def message_queue_missing(site: Site) -> None:
-    """A subscription to a queue that does not exist ends the session."""
+    """A subscription to a missing queue ends the session."""
     site.session().expect_refusal(MessageSubscribe(queue=site.queue(), destination="d"), 404)
 
 
 @check("0-10/s092")
 def message_destination_in_use(site: Site) -> None:
-    """A destination cannot be given to two subscriptions of a session."""
+    """Two subscriptions of a session cannot have the same destination."""
     peer, queue = site.session_queue()
     peer.call(MessageSubscribe(queue=queue, destination="d"))
     peer.expect_refusal(MessageSubscribe(queue=queue, destination="d"))
@@ -214,7 +214,7 @@ def message_destination_in_use(site: Site) -> None:
 
 @check("0-10/s093")
 def message_exclusive_subscription(site: Site) -> None:
-    """An exclusive subscription is refused where there are others, and keeps others out."""
+    """An exclusive subscription must be the only one of its queue."""
     peer, other = site.session(), site.session()
     queue = peer.declare(site.queue())
     alone = MessageSubscribe(queue=queue, destination="d", exclusive=True)
@@ -227,7 +227,7 @@ def message_exclusive_subscription(site: Site) -> None:
 
 @check("0-10/s094", "0-10/s095")
 def message_after_cancel(site: Site) -> None:
-    """Deliveries before message.cancel are accepted, rejected, released or acquired after it."""
+    """After message.cancel, earlier deliveries can be accepted, rejected, released or acquired."""
     peer, queue = site.session_queue()
     peer.publish(queue, b"a", b"b", b"c")
     subscription = peer.subscribe(queue)
@@ -245,7 +245,7 @@ def message_after_cancel(site: Site) -> None:
 
 @check("0-10/s096")
 def message_no_subscription(site: Site) -> None:
-    """Commands about a subscription that does not exist end the session."""
+    """A command about a missing subscription ends the session."""
     peer = site.session()
     peer.expect_refusal(MessageCancel(destination="d"))
     peer.expect_refusal(MessageFlow(destination="d", unit=0, value=1))
@@ -256,7 +256,7 @@ def message_no_subscription(site: Site) -> None:
 
 @check("0-10/s097")
 def message_is_whole(site: Site) -> None:
-    """A message waits until there is credit for all its octets, and comes whole."""
+    """A message is delivered whole, once there is credit for all of its bytes."""
     peer, queue = site.session_queue()
     peer.publish(queue, b"x" * 1000)
     subscription = peer.session.subscribe(queue)
@@ -268,7 +268,7 @@ def message_is_whole(site: Site) -> None:
 
 @check("0-10/s098")
 def message_window(site: Site) -> None:
-    """Credit is a window unless it was said otherwise: it comes back with completion."""
+    """The default flow mode is window: credit returns when deliveries are completed."""
     peer, queue = site.session_queue()
     peer.publish(queue, b"a", b"b", b"c")
     subscription = peer.subscribe(queue, 2)
@@ -280,7 +280,7 @@ def message_window(site: Site) -> None:
 
 @check("0-10/s099")
 def message_stop(site: Site) -> None:
-    """message.stop takes the credit away."""
+    """message.stop withdraws all credit."""
     peer, queue = site.session_queue()
     subscription = peer.subscribe(queue)
     subscription.stop()
@@ -292,7 +292,7 @@ def message_stop(site: Site) -> None:
 
 @check("0-10/s100")
 def message_flush(site: Site) -> None:
-    """message.flush is completed when all that is there was sent, and uses the credit up."""
+    """message.flush completes when all messages with credit are sent, and uses up the credit."""
     peer, queue = site.session_queue()
     peer.publish(queue, b"a")
     subscription = peer.subscribe(queue)

@@ -32,7 +32,7 @@ CHANNELS_MAX = 0xFFFF  # The largest channel-max.
 
 @check("0-10/s006")
 def opening_unknown_version(site: Site) -> None:
-    """A protocol header that the broker does not know is answered by a header and the end."""
+    """An unknown protocol header gets a supported header, and the connection ends."""
     peer = site.controls()
     peer.send_bytes(b"AMQP\x01\x01\x63\x63")
     must(peer.read(8)[:4] in (b"AMQP", b""), "a protocol header or nothing")
@@ -41,7 +41,7 @@ def opening_unknown_version(site: Site) -> None:
 
 @check("0-10/s004", "0-10/s008", "0-10/s009")
 def opening_start(site: Site) -> None:
-    """connection.start says what the broker is, and that it knows the locale en_US."""
+    """connection.start has the broker's properties and offers the locale en_US."""
     start = site.controls().greet().expect(ConnectionStart)
     must("en_US" in (start.locales or []), f"en_US is one of {start.locales}")
     must({"product", "version"} <= set(start.server_properties or {}), "what the broker is")
@@ -49,7 +49,7 @@ def opening_start(site: Site) -> None:
 
 @check("0-10/s012")
 def opening_other_mechanism(site: Site) -> None:
-    """A mechanism that was not offered ends the stream without another word."""
+    """A mechanism that was not offered ends the connection without another byte."""
     peer = site.controls().greet()
     peer.expect(ConnectionStart)
     peer.send(ConnectionStartOk(mechanism="X-NO-SUCH", response=b"", locale="en_US"))
@@ -58,7 +58,7 @@ def opening_other_mechanism(site: Site) -> None:
 
 @check("0-10/s014", "0-10/s015")
 def opening_too_many_channels(site: Site) -> None:
-    """More channels than the broker offers end the stream without another word."""
+    """More channels than offered end the connection without another byte."""
     peer = site.controls()
     tune = peer.log_in()
     must(
@@ -73,7 +73,7 @@ def opening_too_many_channels(site: Site) -> None:
 
 @check("0-10/s013", "0-10/s016")
 def opening_smallest_frames(site: Site) -> None:
-    """Frames of 4096 octets are taken before a maximum is agreed on, and can be that maximum."""
+    """The broker accepts frames of 4096 bytes before tuning, and this size can be negotiated."""
     peer = site.controls()
     peer.log_in(SMALLEST_FRAME)
     peer.send(ConnectionTuneOk(channel_max=1, max_frame_size=SMALLEST_FRAME))
@@ -83,7 +83,7 @@ def opening_smallest_frames(site: Site) -> None:
 
 @check("0-10/s019")
 def opening_oversized_frame(site: Site) -> None:
-    """A frame larger than was agreed on closes the connection with framing-error."""
+    """A frame above the negotiated size closes the connection with framing-error."""
     peer = site.controls().open(SMALLEST_FRAME)
     peer.send_frame(bytes(SMALLEST_FRAME), channel=0)
     closed = peer.expect(ConnectionClose)
@@ -102,7 +102,7 @@ def session_not_attached(site: Site) -> None:
 
 @check("0-10/s032")
 def session_busy(site: Site) -> None:
-    """A session is attached to one transport at a time."""
+    """A session can be attached to one transport at a time."""
     first, second = site.controls().open(), site.controls().open()
     name = uuid4().bytes
     first.attach(name)
@@ -113,7 +113,7 @@ def session_busy(site: Site) -> None:
 
 @check("0-10/s033")
 def transport_busy(site: Site) -> None:
-    """A transport has one session at a time."""
+    """A transport can have one session at a time."""
     peer = site.controls().open()
     peer.attach(uuid4().bytes)
     peer.send(SessionAttach(name=uuid4().bytes), channel=1)
@@ -123,7 +123,7 @@ def transport_busy(site: Site) -> None:
 
 @check("0-10/s034")
 def session_attached_again(site: Site) -> None:
-    """Attaching a session where it is attached already is answered with session.attached."""
+    """Attaching a session again to its transport is answered with session.attached."""
     peer = site.controls().open()
     name = uuid4().bytes
     peer.attach(name)
@@ -154,7 +154,7 @@ def session_without_command_point(site: Site) -> None:
 
 @check("0-10/s040", "0-10/s041")
 def session_expects(site: Site) -> None:
-    """A new session expects no command in particular; later it expects the next one."""
+    """The broker sends session.expected with the next command of a session, empty for a new one."""
     peer = site.controls().open()
     peer.send(SessionAttach(name=uuid4().bytes), channel=1)
     peer.expect(SessionAttached, channel=1)

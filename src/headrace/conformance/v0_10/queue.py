@@ -18,7 +18,7 @@ QUEUES_MIN = 256
 
 @check("0-10/s177")
 def queue_many(site: Site) -> None:
-    """A virtual host has room for 256 queues."""
+    """A virtual host can have 256 queues."""
     peer = site.session()
     prefix = site.queue()
     names = [peer.declare(f"{prefix}.{number}", exclusive=True) for number in range(QUEUES_MIN)]
@@ -36,7 +36,7 @@ def queue_reserved_names(site: Site) -> None:
 
 @check("0-10/s179", "0-10/s180")
 def queue_orphans(site: Site) -> None:
-    """The messages of a queue that is deleted go to its alternate exchange."""
+    """The messages of a deleted queue go to its alternate exchange."""
     peer = site.session()
     exchange, orphans = peer.exchange(site.exchange(), "fanout"), peer.declare(site.queue())
     peer.bind(orphans, exchange)
@@ -50,7 +50,7 @@ def queue_orphans(site: Site) -> None:
 
 @check("0-10/s181")
 def queue_keeps_its_alternate(site: Site) -> None:
-    """The alternate exchange of a queue exists, and is not changed by declaring again."""
+    """A repeated declaration does not change a queue's alternate exchange, which must exist."""
     peer = site.session()
     queue = peer.declare(site.queue(), alternate_exchange="amq.fanout")
     peer.declare(queue)
@@ -60,7 +60,7 @@ def queue_keeps_its_alternate(site: Site) -> None:
 
 @check("0-10/s182")
 def queue_passive(site: Site) -> None:
-    """A passive queue.declare is refused when there is no such queue, and makes none."""
+    """A passive queue.declare of a missing queue is refused, and creates none."""
     peer = site.session()
     peer.declare(peer.declare(site.queue()), passive=True)
     missing = site.queue()
@@ -70,7 +70,7 @@ def queue_passive(site: Site) -> None:
 
 @check("0-10/s184", "0-10/s186")
 def queue_kinds(site: Site) -> None:
-    """There are durable and transient queues, exclusive and shared ones."""
+    """Queues can be durable or transient, exclusive or shared."""
     peer = site.session()
     for durable in (True, False):
         for exclusive in (True, False):
@@ -83,7 +83,7 @@ def queue_kinds(site: Site) -> None:
 
 @check("0-10/s185", "0-10/s189")
 def queue_ignored_fields(site: Site) -> None:
-    """durable and auto-delete do not matter when the queue exists already."""
+    """queue.declare ignores durable and auto-delete of an existing queue."""
     peer, queue = site.session_queue()
     peer.declare(queue, durable=True, auto_delete=True)
     state = peer.state(queue)
@@ -112,13 +112,13 @@ def queue_goes_with_its_session(site: Site) -> None:
 
 @check("0-10/s190")
 def queue_arguments(site: Site) -> None:
-    """Arguments of queue.declare that the broker does not know are refused."""
+    """queue.declare with unknown arguments is refused."""
     site.session().expect_refusal(QueueDeclare(queue=site.queue(), arguments={"what.is.it": 1}))
 
 
 @check("0-10/s191", "0-10/s192")
 def queue_delete_missing(site: Site) -> None:
-    """queue.delete is refused when no queue is named, or it does not exist."""
+    """queue.delete without a name, or of a missing queue, is refused."""
     peer = site.session()
     peer.expect_refusal(QueueDelete(queue=""))
     peer.expect_refusal(QueueDelete(queue=site.queue()), 404)
@@ -126,7 +126,7 @@ def queue_delete_missing(site: Site) -> None:
 
 @check("0-10/s193")
 def queue_delete_if_unused(site: Site) -> None:
-    """With if-unused a queue that has subscriptions is not deleted, and later it is."""
+    """With if-unused only a queue without subscriptions is deleted."""
     peer, other = site.session(), site.session()
     queue = peer.declare(site.queue())
     with peer.subscribe(queue):
@@ -138,7 +138,7 @@ def queue_delete_if_unused(site: Site) -> None:
 
 @check("0-10/s194")
 def queue_delete_if_empty(site: Site) -> None:
-    """With if-empty a queue that has messages is not deleted, and they stay."""
+    """With if-empty only a queue without messages is deleted."""
     peer, queue = site.session_queue()
     peer.publish(queue, b"x")
     peer.expect_refusal(QueueDelete(queue=queue, if_empty=True))
@@ -148,7 +148,7 @@ def queue_delete_if_empty(site: Site) -> None:
 
 @check("0-10/s195", "0-10/s196")
 def queue_purge(site: Site) -> None:
-    """queue.purge empties a queue, but for what was sent and not accepted."""
+    """queue.purge removes all messages except those that were delivered and not accepted."""
     peer, other = site.session(), site.session()
     queue = other.declare(site.queue())
     other.publish(queue, b"sent", b"ready")
@@ -163,7 +163,7 @@ def queue_purge(site: Site) -> None:
 
 @check("0-10/s199", "0-10/s200", "0-10/s201")
 def queue_purge_missing(site: Site) -> None:
-    """queue.purge is refused when no queue is named, or it does not exist."""
+    """queue.purge without a name, or of a missing queue, is refused."""
     peer = site.session()
     peer.expect_refusal(QueuePurge(queue=""))
     peer.expect_refusal(QueuePurge(queue=site.queue()), 404)

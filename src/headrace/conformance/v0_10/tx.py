@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @check("0-10/s103")
 def tx_select_twice(site: Site) -> None:
-    """tx.select is refused on a session that has transactions already."""
+    """tx.select is refused on a session that is transactional already."""
     peer = site.session()
     peer.call(TxSelect())
     peer.expect_refusal(TxSelect())
@@ -41,7 +41,7 @@ def tx_select_twice(site: Site) -> None:
 
 @check("0-10/s104")
 def tx_select_of_dtx(site: Site) -> None:
-    """tx.select is refused on a session that works for a distributed transaction."""
+    """tx.select is refused on a session that uses distributed transactions."""
     peer = site.session()
     xid = begin(peer)
     peer.expect_refusal(TxSelect())
@@ -50,7 +50,7 @@ def tx_select_of_dtx(site: Site) -> None:
 
 @check("0-10/s105", "0-10/s106")
 def tx_accepts_explicitly(site: Site) -> None:
-    """Transactions and subscriptions that need no accept exclude each other."""
+    """A transactional session cannot have subscriptions that need no accept."""
     peer, queue = site.session_queue()
     peer.call(TxSelect())
     peer.expect_refusal(MessageSubscribe(queue=queue, destination="d", accept_mode=AcceptMode.NONE))
@@ -91,7 +91,7 @@ def roll_back(site: Site, xid: Xid) -> None:
 
 @check("0-10/s109")
 def dtx_commits(site: Site) -> None:
-    """Work of a branch takes effect at its commit, in one phase or in two, by any session."""
+    """The work of a branch takes effect at its commit, in one or two phases, from any session."""
     for one_phase in (True, False):
         peer, manager = site.session(), site.session()
         queue = peer.declare(site.queue())
@@ -117,7 +117,7 @@ def dtx_select_first(site: Site) -> None:
 
 @check("0-10/s111", "0-10/s113")
 def dtx_start_twice(site: Site) -> None:
-    """dtx.start is refused for a branch that is known, unless it joins or resumes."""
+    """dtx.start of a known branch is refused, unless it joins or resumes."""
     peer = site.session()
     xid = begin(peer)
     call_branch(peer, DtxEnd(xid=xid))
@@ -127,7 +127,7 @@ def dtx_start_twice(site: Site) -> None:
 
 @check("0-10/s112", "0-10/s116")
 def dtx_flags(site: Site) -> None:
-    """join and resume exclude each other, and so do suspend and fail."""
+    """join excludes resume, and suspend excludes fail."""
     peer = site.session()
     xid = begin(peer)
     call_branch(peer, DtxEnd(xid=xid, suspend=True))
@@ -139,7 +139,7 @@ def dtx_flags(site: Site) -> None:
 
 @check("0-10/s117")
 def dtx_session_closes(site: Site) -> None:
-    """A branch cannot be committed when its session was closed before dtx.end."""
+    """A branch whose session closed before dtx.end cannot be committed."""
     peer, manager = site.session(), site.session()
     queue = manager.declare(site.queue())
     xid = begin(peer)
@@ -153,7 +153,7 @@ def dtx_session_closes(site: Site) -> None:
 
 @check("0-10/s118", "0-10/s122")
 def dtx_end_by_another(site: Site) -> None:
-    """dtx.end is refused where the session does not work for the branch."""
+    """dtx.end is refused on a session that does not work for the branch."""
     peer, other = site.session(), site.session()
     xid = begin(peer)
     other.call(DtxSelect())
@@ -166,7 +166,7 @@ def dtx_end_by_another(site: Site) -> None:
 
 @check("0-10/s120")
 def dtx_end_fails(site: Site) -> None:
-    """A branch that is ended as a failure says so, and cannot be committed."""
+    """A branch that ended with fail has that status, and cannot be committed."""
     peer = site.session()
     xid = begin(peer)
     for command in (DtxEnd(xid=xid, fail=True), DtxPrepare(xid=xid)):
@@ -177,7 +177,7 @@ def dtx_end_fails(site: Site) -> None:
 
 @check("0-10/s122", "0-10/s127", "0-10/s129", "0-10/s131", "0-10/s134", "0-10/s136")
 def dtx_unknown_xid(site: Site) -> None:
-    """Commands about an unknown branch are refused."""
+    """Commands with an unknown branch are refused."""
     peer = site.session()
     xid = Xid(format=1, global_id=uuid4().bytes, branch_id=b"")
     for command in (
@@ -193,7 +193,7 @@ def dtx_unknown_xid(site: Site) -> None:
 
 @check("0-10/s123", "0-10/s128", "0-10/s132", "0-10/s135")
 def dtx_still_at_work(site: Site) -> None:
-    """A branch that a session works for cannot be committed, forgotten, prepared, rolled back."""
+    """A branch in use by a session cannot be committed, forgotten, prepared or rolled back."""
     peer, other = site.session(), site.session()
     xid = begin(peer)
     commit = DtxCommit(xid=xid, one_phase=True)
@@ -205,7 +205,7 @@ def dtx_still_at_work(site: Site) -> None:
 
 @check("0-10/s121", "0-10/s124", "0-10/s125", "0-10/s126", "0-10/s130")
 def dtx_order_of_outcomes(site: Site) -> None:
-    """One phase is for what was not prepared, two for what was; only one of them."""
+    """An unprepared branch is committed in one phase, a prepared one in two phases."""
     peer, manager = site.session(), site.session()
     queue = manager.declare(site.queue())
     xid = begin(peer)

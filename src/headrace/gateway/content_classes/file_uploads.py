@@ -98,7 +98,7 @@ class FileUploads:
         self.opening = True
         if not self.open_now(identifier, size):
             self.stop("room")
-            if not self.staging.wait(self, partial(self.open_now, identifier, size)):
+            if not self.staging.wait_for_room(self, partial(self.open_now, identifier, size)):
                 raise ResourceError("too many files wait to be staged")
 
     def open_now(self, identifier: str, size: int) -> bool:
@@ -171,7 +171,7 @@ class FileUploads:
             self.excess = True  # Reported by `finish_stage`.
             return
         self.staging.add(part, data)
-        if self.staging.crowded():
+        if self.staging.is_behind():
             self.files.pause_reading()
 
     def abandon(self, part: StagedBody) -> None:
@@ -187,7 +187,7 @@ class FileUploads:
         self.suspend_upload()
         if self.excess:
             raise PreconditionFailed(f"file.stage has more than the {part.size} bytes opened")
-        if not part.whole:
+        if not part.is_whole:
             raise PreconditionFailed(
                 f"file.stage ends at byte {part.received} of the {part.size} opened"
             )
@@ -224,7 +224,7 @@ class FileUploads:
         again = partial(
             self.publish, exchange, routing_key, mandatory, immediate, identifier, on_published
         )
-        if not part.whole or not part.header:
+        if not part.is_whole or not part.header:
             if part.holder is None or part.holder is self:
                 raise PreconditionFailed(
                     f"file '{identifier}' is staged up to byte {part.received} of {part.size} only"

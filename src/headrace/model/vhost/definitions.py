@@ -53,7 +53,7 @@ class Definitions(Protocol):
     A change is durable once the store's ``synced`` has reached its ``defined_position``.
     """
 
-    def require(self) -> None:
+    def check_writable(self) -> None:
         """Refuse a change of durable definitions that cannot be stored now.
 
         Raises:
@@ -91,7 +91,7 @@ class NoDefinitions:
     def __init__(self) -> None:
         self._next_id = 1
 
-    def require(self) -> None:
+    def check_writable(self) -> None:
         """Accept every change."""
 
     def load(self) -> SavedDefinitions:

@@ -508,7 +508,7 @@ class Topology(ABC):
         """
         self.events.check_auditable()
         if lasting:
-            self.definitions.require()
+            self.definitions.check_writable()
 
     def _mode(self, strict: bool) -> str:
         """Return the rule for unknown arguments; ``strict`` counts where the host has no rule."""

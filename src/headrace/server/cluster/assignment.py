@@ -81,8 +81,8 @@ def removable(
 
 def must_give(me: str, row: LedgerRow, available: Collection[str]) -> bool:
     """Return True if broker ``me`` should give its ledger to one of the available brokers."""
-    if row.wanted in available:
-        return row.wanted != me
+    if row.preferred_owner in available:
+        return row.preferred_owner != me
     return me not in available and len(available) > 0
 
 
@@ -91,6 +91,6 @@ def choose_taker(row: LedgerRow | None, serves: Mapping[str, int]) -> str:
 
     It is the broker that an operator chose, or else the one that serves the fewest virtual hosts.
     """
-    if row is not None and row.wanted in serves:
-        return row.wanted
+    if row is not None and row.preferred_owner in serves:
+        return row.preferred_owner
     return min(serves, key=lambda name: (serves[name], name), default="")

@@ -88,9 +88,9 @@ class Copies:
             disk = self._disks.pop(ledger, None) or self._open(ledger)
             engine = disk.ledger
             assert isinstance(engine, PostgresLedger)
-            engine.rival, engine.silent = taken, silent
+            engine.token_to_end, engine.silent_owner = taken, silent
             try:
-                disk.take()
+                disk.take_over()
             except BaseException:
                 engine.close()
                 raise

@@ -74,7 +74,7 @@ def oust_silent(members: Members) -> None:
                 f"another broker named {members.name!r} runs in this cluster: set cluster_name"
             )
         time.sleep(BEAT_S / 2)
-    members.oust()
+    members.seize_name()
 
 
 def advertised_address(settings: Settings) -> tuple[str, int]:

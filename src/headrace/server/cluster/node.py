@@ -73,7 +73,7 @@ class Served:
 
     vhost: str
     disk: ReplicatedDisk
-    taken: str  # The id of the epoch that began when this broker took the ledger.
+    owner_token: str  # The id of the epoch that began when this broker took the ledger.
     since_s: float  # The time at which this broker had taken the ledger.
     # The times of the latest heartbeats, each with the last durable entry at that time.
     seen: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=HEARTBEATS_KEPT))
@@ -173,7 +173,7 @@ class ClusterNode:
 
         def leave(members: Members) -> None:
             for name in served:
-                members.release(name, self.served[name].taken)
+                members.release(name, self.served[name].owner_token)
             members.beat(LEFT)
 
         self.heartbeat.stop(leave)
@@ -232,9 +232,9 @@ class ClusterNode:
                     if row is None
                     else f"is at entry {row.last} of epoch {row.epoch}"
                 )
-                served.disk.lost = served.disk.lost or served.disk.other_history(position)
+                served.disk.lost = served.disk.lost or served.disk.other_history_error(position)
                 self._end_lost(name, served)
-            elif row.taken != served.taken:
+            elif row.owner_token != served.owner_token:
                 self.lose(name, f"broker {row.owner or 'another broker'} serves it now")
         # A heartbeat sent before a suspension of this process, or before a ledger was taken, does
         # not prove that this broker still owns all its ledgers.
@@ -356,7 +356,7 @@ class ClusterNode:
                 self.pool,
                 self.copies.take,
                 name,
-                "" if row is None else row.taken,
+                "" if row is None else row.owner_token,
                 None if row is None else self._silent(row.owner),
             )
         except Fenced as error:
@@ -390,7 +390,7 @@ class ClusterNode:
         self.down_reasons.pop(name, None)
         self.retry_at_s.pop(name, None)
         self.losses.pop(vhost, None)
-        self.served[name] = Served(vhost, disk, engine.taken, boot_s())
+        self.served[name] = Served(vhost, disk, engine.owner_token, boot_s())
         self._check_lease(boot_s())  # The lease may have ended during the wait.
         log.warning(
             "vhost '%s' is served here from now on: epoch %d, entry %d, taken in %.1f s",
@@ -466,7 +466,7 @@ class ClusterNode:
         self.served.pop(name, None)
         await self.loop.run_in_executor(self.pool, self._close, served)
         try:
-            await self.on_heartbeat(lambda members: members.release(name, served.taken))
+            await self.on_heartbeat(lambda members: members.release(name, served.owner_token))
         except OSError as error:  # This broker still owns the ledger, so it takes it again.
             log.warning("vhost '%s' could not be given away: %s", served.vhost, error)
             return
@@ -635,7 +635,7 @@ class ClusterNode:
             )
         if name not in self.ledgers:
             raise StoreError(f"vhost '{vhost}' is served by no broker yet")
-        await self.on_heartbeat(lambda members: members.want(name, broker))
+        await self.on_heartbeat(lambda members: members.set_preferred_owner(name, broker))
 
         def is_moved() -> bool:
             return name in self.served if broker == self.name else self.find_owner(vhost) == broker

@@ -18,7 +18,7 @@ from headrace.server.cluster.heartbeat import BEAT_S, boot_s
 from headrace.store.catalog.replica import read_vhost_numbers
 from headrace.store.catalog_port import CatalogChangedError
 from headrace.store.errors import StoreError
-from headrace.store.ledger.postgres_catalog import Removal
+from headrace.store.ledger.postgres_catalog import LedgerRemoval
 
 if TYPE_CHECKING:
     import asyncio
@@ -94,7 +94,7 @@ class Removals:
 
     def _remove_now(self, ledgers: list[str]) -> list[str]:
         """Remove ledgers step by step; return those removed completely. Blocks."""
-        with contextlib.closing(Removal(self._cluster, read_ledger_names)) as removal:
+        with contextlib.closing(LedgerRemoval(self._cluster, read_ledger_names)) as removal:
             removed = removal.remove(ledgers, self._stopped)
         for name in removed:
             self._copies.forget(name)

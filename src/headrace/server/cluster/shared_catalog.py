@@ -59,7 +59,7 @@ class SharedCatalog:
                 "begin with an empty directory, import its definitions, and move its messages "
                 "with headrace migrate"
             )
-        data.become(catalog.identity, catalog.secret)
+        data.adopt_identity(catalog.identity, catalog.secret)
 
     def share(self, data: DataDirectory, users: UserDirectory) -> None:
         """Replicate the users with the cluster; the first broker contributes its data.
@@ -71,7 +71,7 @@ class SharedCatalog:
             for name, number in users.snapshot().vhosts.items():
                 self._bring(name, number, str(data.vhost(number)))
         users.replicate(self.replica)
-        data.join(self.id)
+        data.record_cluster(self.id)
 
     def _bring(self, vhost: str, number: int, home: str) -> None:
         """Fill the ledger of a virtual host from the files in the data directory."""
@@ -79,8 +79,8 @@ class SharedCatalog:
         engine = PostgresLedger(self.joined.cluster, name, self.joined.members.name)
         disk = ReplicatedDisk(Disk(), engine, home)
         try:
-            self.joined.members.drop(name)  # The ledger of an earlier try.
-            disk.take()
+            self.joined.members.delete_ledger(name)  # The ledger of an earlier try.
+            disk.take_over()
             disk.mark()
         except (OSError, LedgerLost) as error:
             raise StoreError(

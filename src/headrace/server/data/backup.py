@@ -119,7 +119,7 @@ async def link_vhost(storage: Storage, name: str, number: int, links: Path) -> d
         if not finished.done():
             finished.set_result(snapshot)
 
-    snapshot = Snapshot(str(home), str(target), store.growing, on_snapshot)
+    snapshot = Snapshot(str(home), str(target), store.unfinished_files, on_snapshot)
     store.writer.submit(snapshot)
     try:
         await asyncio.wait_for(finished, SNAPSHOT_S)

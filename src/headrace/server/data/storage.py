@@ -144,7 +144,7 @@ class Storage:
                 shutil.rmtree(self.data.path / LINKS, ignore_errors=True)
                 settle_leftovers(self.data, self.users, is_shared=shared is not None)
                 self.catalog_id = self.users.lineage()[0]
-                self.users.written = self.record_catalog
+                self.users.on_written = self.record_catalog
                 self.record_catalog()
             opened.pop_all()
 
@@ -188,7 +188,7 @@ class Storage:
         if self.data is None:
             return
         try:
-            self.data.note(*self.users.lineage())
+            self.data.update_mark(*self.users.lineage())
         except (AccountError, OSError) as error:  # The next change tries again.
             log.warning("cannot write %s: %s", self.data.path / MARK_FILE, error)
 
@@ -251,7 +251,7 @@ class Storage:
         staging = Staging(
             home,
             store=self.stores[vhost],
-            replicas=disk.bodies_beside() if isinstance(disk, ReplicatedDisk) else None,
+            replicas=disk.open_bodies() if isinstance(disk, ReplicatedDisk) else None,
             size_max=self.settings.staging_size_max,
             keep_ms=int(self.settings.staging_s * 1000),
             free_min=self.settings.disk_free_min,

@@ -63,7 +63,7 @@ def read(users: UserDirectory) -> UsersRead:
     except AccountError as error:
         return UsersRead(error=str(error))
     if snapshot is not None:
-        users.written()
+        users.on_written()
     try:
         return UsersRead(snapshot, last_vhost_id, users.notes.pop_all())
     except sqlite3.Error as error:

@@ -151,7 +151,9 @@ class Alarms:
         """Compare the used memory with its limits; an alarm ends at lower ones than it began."""
         counters, is_low = self.counters, self._is_memory_low
         backlog_max = BACKLOG_MAX // 2 if is_low else BACKLOG_MAX
-        is_low = counters.is_memory_short() or (is_low and counters.memory_used > counters.memory_max)
+        is_low = counters.is_memory_short() or (
+            is_low and counters.memory_used > counters.memory_max
+        )
         for store in self.stores.values():  # Records that wait for the disk take memory, too.
             is_low |= store.appended > store.synced + backlog_max
         self._is_memory_low = is_low

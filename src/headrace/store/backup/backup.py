@@ -37,7 +37,7 @@ class BackedUpFile:
     """A line of the manifest: the size and the hash of one file of a backup."""
 
     size: int  # Bytes of the file.
-    octets: int  # Bytes of its significant part; the rest is zeros.
+    octets: int  # Bytes of its significant part, from the start; the rest is zeros.
     sha256: str  # The hash of the significant bytes.
     whole: bool  # True if the file is final.
 
@@ -132,15 +132,20 @@ def files_below(directory: Path) -> Iterator[str]:
             yield str(path.relative_to(directory))
 
 
-def copy_file(source: Path, target: Path, octets: int | None = None) -> tuple[int, int, str]:
-    """Copy the significant part of a file durably; return its size, bytes and SHA-256."""
+def copy_file(
+    source: Path, target: Path, significant_bytes: int | None = None
+) -> tuple[int, int, str]:
+    """Copy the significant part of a file durably; None: the whole file.
+
+    Return the file's size, its significant bytes, and their SHA-256.
+    """
     Disk().make_directory(str(target.parent.absolute()))
     digest = hashlib.sha256()
     with source.open("rb") as reading:
         size = os.fstat(reading.fileno()).st_size
-        left = size if octets is None else min(octets, size)
-        counted = left
-        with open(target, "wb", opener=private) as writing:
+        significant_bytes = size if significant_bytes is None else min(significant_bytes, size)
+        left = significant_bytes
+        with open(target, "wb", opener=open_private) as writing:
             while left and (chunk := reading.read(min(CHUNK, left))):
                 left -= len(chunk)
                 digest.update(chunk)
@@ -153,11 +158,11 @@ def copy_file(source: Path, target: Path, octets: int | None = None) -> tuple[in
             os.fsync(writing.fileno())
     if left:
         raise StoreError(f"{source} became shorter while it was copied")
-    return size, counted, digest.hexdigest()
+    return size, significant_bytes, digest.hexdigest()
 
 
-def private(path: str, flags: int) -> int:
-    """Open a file that only the owner may read."""
+def open_private(path: str, flags: int) -> int:
+    """Open a file that only its owner may read and write."""
     return os.open(path, flags, 0o600)
 
 
@@ -176,7 +181,7 @@ def same_ends(first_path: Path, second_path: Path) -> bool:
 
 
 def copy_definitions(source: Path, target: Path) -> None:
-    """Copy a database that a broker has open, as of one moment, by SQLite's backup."""
+    """Copy a database that a broker may have open, by SQLite's online backup."""
     with (
         contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as reading,
         contextlib.closing(sqlite3.connect(target)) as writing,
@@ -189,7 +194,7 @@ def copy_definitions(source: Path, target: Path) -> None:
 
 
 def verify(directory: Path, report: Callable[[str], None] | None = None) -> Manifest:
-    """Read a backup completely and compare it; return its manifest.
+    """Compare all files of a backup with its manifest; return the manifest.
 
     Raises:
         StoreError: a file is missing.
@@ -218,7 +223,7 @@ def verify(directory: Path, report: Callable[[str], None] | None = None) -> Mani
 
 
 def check_definitions(path: Path) -> None:
-    """Raise StoreError if a file of definitions is damaged."""
+    """Raise StoreError if a file ``definitions.db`` is damaged."""
     try:
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
             result = db.execute("PRAGMA integrity_check").fetchone()[0]
@@ -229,13 +234,14 @@ def check_definitions(path: Path) -> None:
 
 
 def restore(backup: Path, data: Path, *, new_identity: bool = False) -> Manifest:
-    """Make a data directory from a backup, comparing every byte.
+    """Make a data directory from a backup; verify every file. Return the manifest.
 
-    With ``new_identity`` clients do not take it for the same data.
+    With ``new_identity`` the directory gets another identity, so that clients do not mistake it
+    for the original.
 
     Raises:
-        StoreError: the backup is damaged or too new, or the directory is not empty; what was
-            restored is removed again.
+        StoreError: the backup is damaged or too new, or the directory is not empty. Restored files
+            are removed again.
     """
     manifest = read_manifest(backup)
     schema = backup / "schema"
@@ -277,7 +283,7 @@ def sync_directory(path: Path) -> None:
 
 
 def summary(manifest: Manifest) -> dict[str, object]:
-    """Return the summary of a backup."""
+    """Return the times, identity and sizes of a backup, for reports."""
     return {
         "begun": manifest.begun,
         "finished": manifest.finished,

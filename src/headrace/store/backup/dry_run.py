@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dry run of a start: counts of what it would recover, and its changes, none of which is made.
+"""A dry run of a start: counts what a start would recover, and lists the changes it would make.
 
-The recovery code reads the journals and the logs of streams on a disk that records cuts, removals
-and writes and behaves as if they were done. Every segment of streams is read, not only the last.
+The recovery code reads the journals and the logs of streams on a disk that only records cuts,
+removals and writes, and behaves as if they were done. All segments of streams are read, not only
+the last one.
 """
 
 from __future__ import annotations
@@ -107,12 +108,12 @@ class Overlay(Disk):
 
     def truncate(self, handle: int, size: int) -> None:
         path = self._paths[handle]
-        if self._holds_something(handle, size):
+        if self._has_data_after(handle, size):
             self.changes_made.append(f"cut {self._relative(path)} back to {size} bytes")
         self._sizes[path] = size
 
-    def _holds_something(self, handle: int, size: int) -> bool:
-        """Return True if there is more than reserved room after a place."""
+    def _has_data_after(self, handle: int, size: int) -> bool:
+        """Return True if a byte after the first ``size`` bytes is not zero."""
         offset = size
         while chunk := self.read(handle, 1 << 20, offset):
             if chunk.count(0) != len(chunk):
@@ -151,24 +152,24 @@ class Findings:
     vhosts: int = 0
     queues: int = 0  # Queues with messages.
     messages: int = 0  # The messages in all journals.
-    message_octets: int = 0  # Bytes of their bodies.
+    message_octets: int = 0  # Bytes of the bodies of these messages.
     redelivered: int = 0  # Messages that would be recovered as redelivered.
     ownerless: int = 0  # Messages of queues without a definition.
     definitions: int = 0  # Durable exchanges, queues and bindings.
     prepared: int = 0  # Prepared transactions.
     streams: int = 0
-    offloaded: int = 0  # Segments in the object store, which were not read.
+    offloaded: int = 0  # Segments in the object store, which a dry run does not read.
     stream_messages: int = 0
-    damaged: int = 0  # Places that would be left out.
-    findings: list[str] = field(default_factory=list)  # Damage, as a start would log it.
+    damaged: int = 0  # Damaged places, which a start would skip.
+    findings: list[str] = field(default_factory=list)  # The log messages about damage.
     changes: list[str] = field(default_factory=list)  # Changes to files.
 
 
 def examine(data: Path) -> Findings:
-    """Read a data directory without a running broker, or a backup.
+    """Dry-run a start on a backup, or on a data directory that no broker uses.
 
     Raises:
-        StoreError: a broker runs on it, or it cannot be read.
+        StoreError: a broker uses the directory, or it cannot be read.
     """
     data = data.absolute()
     findings = Findings()
@@ -199,7 +200,7 @@ def examine_vhost(
 ) -> None:
     """Recover one virtual host and count its messages.
 
-    ``earlier`` are the ids of queues that its journal has not taken over yet.
+    ``earlier`` are the ids of queues whose definitions are still in ``definitions.db``.
     """
     if not (home / "journal").is_dir():
         return
@@ -240,7 +241,7 @@ def examine_vhost(
 
 @contextlib.contextmanager
 def collect_log(data: Path) -> Iterator[LogCollector]:
-    """Collect the store's messages instead of logging them."""
+    """Collect the log messages of the store instead of logging them."""
     logger = logging.getLogger(STORE_LOG)
     collector = LogCollector(data)
     propagated, logger.propagate = logger.propagate, False
@@ -254,10 +255,10 @@ def collect_log(data: Path) -> Iterator[LogCollector]:
 
 @contextlib.contextmanager
 def locked_against_brokers(data: Path) -> Iterator[None]:
-    """Lock a directory against brokers; a backup needs no lock.
+    """Lock a data directory against brokers; a backup needs no lock.
 
     Raises:
-        StoreError: a broker has it.
+        StoreError: a broker uses the directory.
     """
     lock = data / "lock"
     if not lock.exists() and not (data / "schema").exists():
@@ -285,10 +286,10 @@ def locked_against_brokers(data: Path) -> Iterator[None]:
 
 
 def check_schema(data: Path) -> None:
-    """Refuse a directory that is not a data directory, or is of a newer version.
+    """Check that a directory is a data directory or backup of a known version.
 
     Raises:
-        StoreError: the directory is refused.
+        StoreError: it is not.
     """
     path = data / "schema"
     if not path.is_file():
@@ -303,7 +304,7 @@ def check_schema(data: Path) -> None:
 def read_definitions(data: Path) -> tuple[dict[int, str], dict[str, set[int]]]:
     """Return the virtual hosts by number, and ids of queues in tables of earlier versions.
 
-    SQLite writes beside a file that it reads, so a copy is read.
+    A copy is read, because SQLite writes files next to a database that it reads.
     """
     with tempfile.TemporaryDirectory(prefix="headrace-examine-") as directory:
         for name in DEFINITIONS:

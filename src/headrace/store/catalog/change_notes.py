@@ -2,9 +2,9 @@
 """Change notes: which command changed users, permissions or parameters.
 
 Commands such as ``headrace user add`` change the data directory whether or not a broker runs on it.
-Before the first change of a command a note of the user and the command is stored, and afterwards
-whether it was refused. The broker removes the notes for its audit log when it sees the changes, or
-at its next start. Their number is bounded; the oldest are dropped.
+Before the first change a command stores a note of the user and the command, and another note if the
+change is refused. The broker moves the notes to its audit log when it sees the changes, or at its
+next start. The number of notes is bounded; the oldest are deleted first.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ TEXT_CHARACTERS_MAX = 1024
 
 
 class ChangeNote(NamedTuple):
-    """A command that changed something, or was refused."""
+    """A command that changed a definition, or was refused."""
 
     at_ms: int  # Wall clock.
     who: str  # The system user.
     place: str  # The process.
     what: str  # The command.
-    reason: str  # Why it was refused; empty if it was not.
+    reason: str  # Why the command was refused; empty if it succeeded.
 
 
 class ChangeNotes:
     """The notes in one file."""
 
     def __init__(self, db: sqlite3.Connection, command: str = "") -> None:
-        """``command`` is the present command; a broker has none."""
+        """``command`` is the running command; empty for a broker."""
         self._db = db
         self._command = command
         self._noted = False
 
     def begin(self) -> None:
-        """Note the command, if there is one, before its first change.
+        """Store a note of the command, if there is one, before its first change.
 
         Raises:
             sqlite3.Error: the file cannot be written.
@@ -48,7 +48,7 @@ class ChangeNotes:
             self._note("")
 
     def refuse(self, reason: str) -> None:
-        """Note that the command was refused; ignores errors."""
+        """Store a note that the command was refused; database errors are ignored."""
         if self._noted:
             try:
                 self._note(reason)

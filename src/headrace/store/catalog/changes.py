@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Changes:
-    """The new values, by name."""
+    """The objects to add or replace, by name."""
 
     vhosts: dict[str, None] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Changes:
 
 
 def change(db: sqlite3.Connection, changes: Changes) -> None:
-    """Make all changes in one transaction; names were checked.
+    """Make all changes in one transaction; the caller has checked the names.
 
     Raises:
         AccountError: the file cannot be written, or a change refers to something missing.

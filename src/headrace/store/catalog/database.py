@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file ``definitions.db``: users, virtual hosts, permissions and parameters, by version.
 
-Several parts of a broker, and commands in other processes, may have it open; SQLite's locks keep
-them apart. The first to open it migrates it to the present version.
+Several parts of a broker and commands in other processes may have the file open; SQLite's locks
+order their changes. The first one to open it migrates it to the present version.
 
 Version 1: exchanges, queues, bindings, users, vhosts, permissions. Version 2: parameters, SCRAM
 keys, topic permissions, users who declared queues, change notes. Version 3: exchanges, queues and
 bindings are in the journals; their tables are dropped once the journals have them
 (:mod:`headrace.store.catalog.earlier_definitions`).
 
-The file has an id and counts its changes, so that the data directory tells it from an older copy
+The file has an id and counts its changes, so that a start recognizes an older copy of it
 (:mod:`headrace.store.mark`).
 """
 
@@ -27,7 +27,7 @@ BUSY_S = 5.0  # Wait for another process that writes.
 
 EARLIER_TABLES = ("exchanges", "queues", "bindings")  # Tables of versions 1 and 2.
 
-# Missing tables are made when the file is opened, whatever its version.
+# Missing tables are created when the file is opened, whatever its version.
 TABLES = """
 CREATE TABLE IF NOT EXISTS users (
     name TEXT PRIMARY KEY,
@@ -82,7 +82,7 @@ CREATE TABLE IF NOT EXISTS acts (
 ) STRICT;
 """
 
-#: Each change of these counts in ``lineage``, by whatever version of whatever command.
+#: ``lineage`` counts the changes of these tables by triggers, whichever program makes them.
 COUNTED = ("users", "vhosts", "permissions", "scram_keys", "topic_permissions", "parameters")
 COUNT = """
 CREATE TRIGGER IF NOT EXISTS {table}_{kind} AFTER {kind} ON {table}
@@ -137,17 +137,17 @@ def open_database(path: str) -> CatalogConnection:
 
 
 def make_private(path: str) -> None:
-    """Make the file, if missing, readable by the owner only: it has password hashes.
+    """Create the file, if missing, readable by its owner only: it has password hashes.
 
-    The directory may be open to others, as systemd makes it. SQLite gives its other files the same
-    mode.
+    Other users may have access to the directory, as systemd creates it. SQLite gives its other
+    files the same mode.
     """
     with contextlib.suppress(OSError):  # The file exists, or SQLite reports the error.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
 def check(db: sqlite3.Connection, path: str) -> None:
-    """Read all of the file.
+    """Check the integrity of the whole file.
 
     Raises:
         DatabaseError: the file is damaged.
@@ -174,7 +174,7 @@ def transaction(db: sqlite3.Connection, kind: str = "DEFERRED") -> Iterator[None
 
 
 def database_path(data: Path | None) -> str:
-    """Return the path of ``definitions.db``; ``:memory:`` without a data directory."""
+    """Return the path of ``definitions.db``; ``:memory:`` if there is no data directory."""
     return ":memory:" if data is None else str(data / FILE_NAME)
 
 

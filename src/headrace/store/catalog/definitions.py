@@ -3,8 +3,8 @@
 
 A change is a record like a message, so it is in order with messages that depend on it and shares
 their group and sync. Answers wait until the store's ``synced`` has reached its
-``defined_position``. While the disk fails no change is made. Queue ids are never reused, because
-the journal names queues by their ids alone.
+``defined_position``. While the disk fails, changes are refused. Queue ids are never reused, because
+the journal refers to queues only by their ids.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ class JournalDefinitions:
     def __init__(
         self, journal: Journal, earlier: SavedDefinitions | None = None, ids_used: int = 0
     ) -> None:
-        """``journal`` was read. ``earlier`` are definitions of an earlier version, with queue ids
-        up to ``ids_used``, for :meth:`take_over`.
+        """Set the journal, which must have been read.
+
+        ``earlier`` are the definitions of an earlier version, with queue ids up to ``ids_used``,
+        for :meth:`take_over`.
         """
         self._journal = journal
         self._earlier = earlier
@@ -100,8 +102,8 @@ class JournalDefinitions:
             self.save_binding(binding)
         return True
 
-    def require(self) -> None:
-        """Refuse a change while the disk fails.
+    def check_writable(self) -> None:
+        """Check that the disk accepts changes.
 
         Raises:
             ResourceError: the disk fails.
@@ -110,15 +112,15 @@ class JournalDefinitions:
             raise ResourceError("definitions cannot be written to disk")
 
     def save_exchange(self, record: ExchangeRecord) -> None:
-        """Keep an exchange."""
+        """Store the definition of an exchange."""
         self._journal.define(exchange_key(record.name), exchange_value(record))
 
     def delete_exchange(self, name: str) -> None:
-        """Forget an exchange."""
+        """Delete the definition of an exchange."""
         self._journal.define(exchange_key(name), None)
 
     def save_queue(self, record: QueueRecord) -> int:
-        """Keep a queue under a fresh id and return the id."""
+        """Store the definition of a queue under a new id; return the id."""
         number = self._next_id
         if number > QUEUE_ID_MAX:
             raise ResourceError(f"all {QUEUE_ID_MAX} queue ids are used up")
@@ -126,7 +128,7 @@ class JournalDefinitions:
         return number
 
     def keep_queue(self, record: QueueRecord) -> None:
-        """Keep a queue under its own id."""
+        """Store the definition of a queue under its id."""
         self._next_id = max(self._next_id, record.id + 1)
         if record.id > self._ids_set_aside:
             self._ids_set_aside = min(record.id + IDS_AT_ONCE - 1, QUEUE_ID_MAX)
@@ -134,13 +136,13 @@ class JournalDefinitions:
         self._journal.define(queue_key(record.id), queue_value(record))
 
     def delete_queue(self, queue_id: int) -> None:
-        """Forget a queue; its id is never reused."""
+        """Delete the definition of a queue; its id is never reused."""
         self._journal.define(queue_key(queue_id), None)
 
     def save_binding(self, record: BindingRecord) -> None:
-        """Keep a binding."""
+        """Store a binding."""
         self._journal.define(binding_key(record), b"")
 
     def delete_binding(self, record: BindingRecord) -> None:
-        """Forget a binding."""
+        """Delete a binding."""
         self._journal.define(binding_key(record), None)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges, queues and bindings of earlier versions, in tables of ``definitions.db``.
 
-The journal of each virtual host takes them over once; when that is durable they are deleted here. A
-start that crashes in between repeats this, which is harmless: no client was served.
+A start copies them to the journal of each virtual host; once the journal is durable, they are
+deleted from the tables. If the start crashes in between, the next one repeats this, which is
+harmless because no client was served.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters (:mod:`headrace.model.policy.parameters`) in SQLite, beside the users."""
+"""Parameters (:mod:`headrace.model.policy.parameters`) in SQLite, in the database of the users."""
 
 import json
 import sqlite3
@@ -18,7 +18,7 @@ class ParameterTable:
     """The parameters of one data directory; changes are durable when a method returns."""
 
     def __init__(self, db: sqlite3.Connection, notes: ChangeNotes) -> None:
-        """``notes`` takes the change notes."""
+        """``notes`` stores the change notes of commands."""
         self._db = db
         self._notes = notes
 
@@ -40,7 +40,7 @@ class ParameterTable:
         return values
 
     def all(self) -> dict[Key, Json]:
-        """Read all parameters as of one moment.
+        """Read all parameters in one transaction.
 
         Raises:
             AccountError: the parameters cannot be read.
@@ -101,10 +101,10 @@ class ParameterTable:
 
 
 def check_room(db: sqlite3.Connection) -> None:
-    """Refuse more parameters than allowed, inside the caller's transaction.
+    """Check the size of all parameters, inside the caller's transaction.
 
     Raises:
-        AccountError: the transaction must be rolled back.
+        AccountError: a virtual host has too many; the transaction must be rolled back.
     """
     rows = db.execute(
         "SELECT vhost, sum(length(component) + length(name) + length(value)) FROM parameters "
@@ -120,7 +120,7 @@ def check_room(db: sqlite3.Connection) -> None:
 
 
 def _encode(key: Key, value: Json) -> str:
-    """Return the text of a valid value."""
+    """Return a value as JSON; AccountError if the name or the value is invalid."""
     check_name("component", key.component)
     check_name(key.component, key.name)
     try:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The catalog of a cluster: users, virtual hosts, permissions and parameters of all its brokers.
 
-The whole of ``definitions.db`` is one value in the cluster's engine, with the identity and the
-secret of the data. Before a transaction commits here, its outcome replaces the value there, unless
-another broker has replaced it since: compare and set. So a broker's file has no change that the
-engine lacks, and a change is durable in the engine before it is answered. Every second each broker
-reads the version, and installs what others have stored.
+The whole file ``definitions.db`` is one value in the cluster's engine, with the identity and the
+secret of the data. Before a transaction commits locally, the changed file replaces the value in the
+engine by compare and set: this fails if another broker has replaced the value. So a broker's file
+has no change that the engine lacks, and a change is durable in the engine before it is answered.
+Every second each broker reads the version, and installs a newer value.
 
 A value begins with "HRC1" and a CRC-32 of the rest: the identity as text (36), the secret (32), and
 the database file, compressed by zlib.
@@ -31,7 +31,7 @@ WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
 
 
 class Value(NamedTuple):
-    """A value, taken apart."""
+    """A decoded value of the catalog."""
 
     identity: str
     secret: bytes
@@ -39,7 +39,7 @@ class Value(NamedTuple):
 
 
 def pack(value: Value) -> bytes:
-    """Return a value as the engine has it."""
+    """Encode a value of the catalog for the engine."""
     body = value.identity.encode() + value.secret + zlib.compress(value.database)
     return MAGIC + zlib.crc32(body).to_bytes(4, "big") + body
 
@@ -58,7 +58,7 @@ def unpack(data: bytes) -> Value:
 
 
 def read_vhost_numbers(data: bytes) -> dict[str, int]:
-    """Return the numbers of the virtual hosts of a value, by name.
+    """Return the numbers of the virtual hosts in an encoded value, by name.
 
     Raises:
         StoreError: the value is damaged.
@@ -78,7 +78,7 @@ class CatalogReplica:
         self.secret = b""
 
     def load(self) -> Value | None:
-        """Return the value of the engine, if it has one.
+        """Return the value of the engine; None if it has no value.
 
         Raises:
             OSError: the engine does not answer.
@@ -91,7 +91,7 @@ class CatalogReplica:
         return value
 
     def refresh(self, db: sqlite3.Connection) -> bool:
-        """Install the engine's value in the local file; return False if the file has it.
+        """Install the engine's value in the local file; return False if the file is up to date.
 
         Raises:
             OSError: the engine does not answer.
@@ -111,10 +111,10 @@ class CatalogReplica:
         return True
 
     def store(self, db: sqlite3.Connection) -> None:
-        """Store the contents of the local file with its open transaction.
+        """Store the local file, with the changes of its open transaction, in the engine.
 
         Raises:
-            sqlite3.OperationalError: nothing may be committed here.
+            sqlite3.OperationalError: the transaction must not be committed.
         """
         value = pack(Value(self.identity, self.secret, db.serialize()))
         if len(value) > CATALOG_BYTES_MAX:
@@ -136,9 +136,9 @@ class CatalogReplica:
 
 
 class CatalogConnection(sqlite3.Connection):
-    """A connection to the local file whose commits are those of the cluster.
+    """A connection to the local file that stores each commit in the cluster first.
 
-    Without ``replica`` it is like any other.
+    Without a ``replica`` it is an ordinary connection.
     """
 
     replica: CatalogReplica | None = None
@@ -156,7 +156,7 @@ class CatalogConnection(sqlite3.Connection):
             if self.total_changes != self._changes_before:
                 self.replica.store(self)
         elif word in WRITES and not self.in_transaction:
-            return self._alone(sql, parameters)
+            return self._execute_in_transaction(sql, parameters)
         return super().execute(sql, parameters)
 
     def _refresh(self, replica: CatalogReplica) -> None:
@@ -167,8 +167,8 @@ class CatalogConnection(sqlite3.Connection):
                 f"nothing was changed: the database of the cluster does not answer: {error}"
             ) from None
 
-    def _alone(self, sql: str, parameters: Sequence[object]) -> sqlite3.Cursor:
-        """Run a statement in a separate transaction."""
+    def _execute_in_transaction(self, sql: str, parameters: Sequence[object]) -> sqlite3.Cursor:
+        """Run a statement in a transaction of its own."""
         self.execute("BEGIN IMMEDIATE")
         try:
             cursor = super().execute(sql, parameters)

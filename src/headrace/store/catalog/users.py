@@ -2,7 +2,7 @@
 """Users, virtual hosts, permissions and parameters in SQLite.
 
 Commands such as ``headrace user`` and ``permission`` may change the file while a broker has it
-open: SQLite's locks keep the two apart, and the broker calls :meth:`UserDirectory.changed` every
+open. SQLite's locks order the changes, and the broker calls :meth:`UserDirectory.changed` every
 second.
 """
 
@@ -55,9 +55,9 @@ class _Table(Generic[Row, Item]):
         self._items: list[Item] = []
 
     def update(self, rows: list[Row]) -> list[Item]:
-        """Return the objects of the rows, which are in the table's order.
+        """Return the objects of the rows, in the order of the rows.
 
-        Only those between the first and the last changed row are made.
+        Only the objects between the first and the last changed row are new.
         """
         before = self._rows
         shorter = min(len(rows), len(before))
@@ -89,14 +89,14 @@ def _topic_permission(row: TopicPermissionRow) -> tuple[tuple[str, str, str], To
 class UserDirectory:
     """The users of one data directory, or of one process without a directory.
 
-    A change is durable when the method returns, so it takes as long as the disk. Methods may be
-    called on any thread, one at a time.
+    A change is durable when the method returns: methods wait for the disk. They may be called on
+    any thread, one at a time.
     """
 
     def __init__(self, data: Path | None = None, command: str = "") -> None:
-        """Open the file in the directory `data`, and make missing tables.
+        """Open the file in the directory `data`, and create missing tables.
 
-        ``command`` is noted with each change; see `headrace.store.catalog.change_notes`.
+        ``command`` is recorded before its first change (`headrace.store.catalog.change_notes`).
 
         Raises:
             AccountError: the file cannot be opened.
@@ -112,10 +112,10 @@ class UserDirectory:
         self._permissions = _Table(_permission)
         self._topics = _Table(_topic_permission)
         self._version = self._data_version()
-        self.written: Callable[[], None] = lambda: None  # Called with each snapshot of a change.
+        self.on_written: Callable[[], None] = lambda: None  # Called after changes were read.
 
     def replicate(self, replica: CatalogReplica) -> None:
-        """Replicate the users with a cluster from now on; the first broker contributes its own.
+        """Replicate the users with a cluster from now on; the first broker's users initialize it.
 
         Raises:
             AccountError: the cluster's engine does not answer, or the file cannot be written.
@@ -130,7 +130,7 @@ class UserDirectory:
         self.wrote()
 
     def refresh(self) -> None:
-        """Take over the changes of other brokers of the cluster.
+        """Install the changes of other brokers of the cluster.
 
         Raises:
             AccountError: the file cannot be written, or the engine's value is damaged.
@@ -145,7 +145,7 @@ class UserDirectory:
                 raise AccountError(str(error)) from None
 
     def serve(self) -> None:
-        """Read the whole file; later calls wait for locks at most ``SERVING_BUSY_MS``.
+        """Check the whole file; later calls wait for locks at most ``SERVING_BUSY_MS``.
 
         Raises:
             AccountError: the file is damaged.
@@ -174,10 +174,10 @@ class UserDirectory:
         return True
 
     def snapshot(self) -> Snapshot:
-        """Read everything as of one moment.
+        """Read all users, virtual hosts, permissions and parameters in one transaction.
 
-        Unchanged accounts and permissions are the same objects as before, so that one change among
-        very many is cheap.
+        Unchanged accounts and permissions are the same objects as before, so that a snapshot after
+        one change in a large file is cheap.
         """
         self._version = -1  # -1 until the catalog is read.
         with self._transaction():
@@ -212,11 +212,11 @@ class UserDirectory:
         self.wrote()
 
     def wrote(self) -> None:
-        """Let :meth:`changed` report the changes of this object, too."""
+        """Make :meth:`changed` also report the changes made by this object."""
         self._version = -1
 
     def begin(self) -> None:
-        """Note the command before it changes something.
+        """Store a note of the command before its first change.
 
         Raises:
             AccountError: the file cannot be written.
@@ -225,12 +225,12 @@ class UserDirectory:
             self.notes.begin()
 
     def is_empty(self) -> bool:
-        """Return True if there are no users and virtual hosts: a new data directory."""
+        """Return True if there are no users and no virtual hosts, as in a new data directory."""
         query = "SELECT NOT EXISTS (SELECT 1 FROM users) AND NOT EXISTS (SELECT 1 FROM vhosts)"
         return bool(self._db.execute(query).fetchone()[0])
 
     def lineage(self) -> tuple[str, int]:
-        """Return the id of the file, and how often it was changed; ("", 0) if it has no id.
+        """Return the id of the file, and the number of its changes; ("", 0) if it has no id.
 
         Raises:
             AccountError: the file is locked, or cannot be read.
@@ -272,7 +272,7 @@ class UserDirectory:
             self._set_keys(name, scram)
 
     def improve_password(self, before: str, account: Account) -> bool:
-        """Replace a password's hash by a stronger one, unless it differs from `before` now."""
+        """Replace a password's hash by a stronger one, unless it is no longer `before`."""
         with self._transaction("IMMEDIATE"):
             query = "UPDATE users SET password_hash = ? WHERE name = ? AND password_hash = ?"
             values = (account.password_hash, account.name, before)

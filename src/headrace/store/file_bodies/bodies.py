@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The body of a file message: its staged part, the whole, and reading.
+"""The body of a file message: a staged part, a complete body, and reading it.
 
-The names of the files have all that a restart needs:
+A restart needs only the names of the files:
 
     <owner and identifier, hashed>-<size>-<durable>.part    a staged part
-    <number>-<size>.body                                    a whole body
+    <number>-<size>.body                                    a complete body
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class BodyHolder(Protocol):
 
 
 class StagedPart:
-    """A body that is being staged, or can be continued after a disconnect."""
+    """A body that is being staged, or whose staging can continue after a disconnect."""
 
     def __init__(self, key: str, size: int, now_ms: int) -> None:
         self.key = key
@@ -36,14 +36,14 @@ class StagedPart:
         self.handle = -1
         self.header = b""  # Payload of the content header, with the size of the whole body.
         self.version: object = None  # The AMQP version of the header.
-        self.holder: BodyHolder | None = None  # Who stages it; None after a disconnect.
+        self.holder: BodyHolder | None = None  # The sender's channel; None after a disconnect.
         self.touched_ms = now_ms
         self.error: OSError | None = None
-        self.ended = False  # Discarded, or sealed.
+        self.is_ended = False  # Discarded, or sealed.
         self.waiters: list[Callable[[], None]] = []  # Publishes that wait for its end.
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """True if the whole body was received."""
         return self.received == self.size and self.error is None
 
@@ -59,7 +59,9 @@ class Body:
         self.number = number
         self.size = size
         self.count = 0  # Messages that refer to it.
-        self.settled_at = -1  # Log position that must be durable before it is removed; -1: not set.
+        self.settled_position = (
+            -1
+        )  # Log position that must be durable before it is removed; -1: not set.
 
     def name(self) -> str:
         """Return the name of its file."""
@@ -67,7 +69,7 @@ class Body:
 
 
 class BodyReader:
-    """An open body; reading goes on if its file is removed."""
+    """An open body, which can be read even if its file is removed."""
 
     def __init__(self, disk: Disk, path: str, size: int) -> None:
         self.disk = disk

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Staging: bodies of file messages on disk, while received and while messages refer to them.
 
-A sender names a staging by an identifier of its own and may send the body in several connections: a
-part is kept for a while after a disconnect, also over a restart, and the next open returns its
+A sender chooses the identifier of a staging and may send the body in several connections: after a
+disconnect the part is retained for some time, even over a restart, and the next open returns its
 size.
 
-Writing, syncing and removing happen on a thread. Received bytes wait in memory, up to
-``BACKLOG_MAX``; beyond it the sender's socket is not read. A failed write, usually on a full disk,
-ends only that staging. Room for a whole body is reserved when its staging begins, out of
-``size_max`` for all of them; if there is none, the oldest abandoned parts are removed, or the
-sender waits.
+A thread writes, syncs and removes files. Received bytes wait in memory, up to ``UNWRITTEN_MAX``;
+then the sender's socket is not read. A failed write, usually on a full disk, ends only that
+staging. Room for a whole body is reserved when its staging begins; all bodies together have
+``size_max`` bytes. If there is no room, the oldest abandoned parts are removed, or the sender
+waits.
 
 A body is removed when no message refers to it and the last settlement is durable.
 
-In a cluster a body is in the ledger, too, before the message that names it is. Parts are not: a
-sender whose broker is lost begins anew.
+In a cluster a body is stored in the ledger before the message that refers to it. Parts are local: a
+sender whose broker is lost stages its body from the start.
 """
 
 import errno
@@ -41,7 +41,7 @@ Work = Callable[[Disk], None]
 OnDone = Callable[[OSError | None], None]
 
 CHUNK = 256 << 10  # Bytes gathered before they are written.
-BACKLOG_MAX = 4 << 20  # Unwritten bytes of all senders of a virtual host.
+UNWRITTEN_MAX = 4 << 20  # Unwritten bytes of all senders of a virtual host.
 PARTS_MAX = 4096  # Stagings of one virtual host; beyond it the oldest abandoned one is removed.
 WAITING_MAX = 4096  # Senders waiting for room.
 
@@ -50,10 +50,10 @@ class Transport(Protocol):
     """A socket that staging pauses while the disk is behind."""
 
     def hold(self) -> None:
-        """Stop reading."""
+        """Stop reading from the socket."""
 
     def unhold(self) -> None:
-        """Read on."""
+        """Resume reading from the socket."""
 
 
 class StagingJob:
@@ -67,7 +67,7 @@ class StagingJob:
         self.error: OSError | None = None
 
     def run(self, disk: Disk) -> None:
-        """Do the work; an error is kept, not raised, so that other jobs go on."""
+        """Do the work; store an error instead of raising it, so that other jobs continue."""
         try:
             self.work(disk)
         except OSError as error:
@@ -75,7 +75,7 @@ class StagingJob:
 
 
 class ReplicationJob:
-    """A change of the ledger for the thread, which repeats it until it is done.
+    """A change of the ledger, which the thread repeats until it succeeds.
 
     ``on_done`` is called on the event loop, and never if another broker has the ledger.
     """
@@ -105,9 +105,18 @@ class Staging(Files):
         now_ms: int = 0,
         threaded: bool = True,
     ) -> None:
-        """``size_max`` is in bytes, for all bodies; abandoned parts are kept for ``keep_ms``.
+        """Open the directory, and load its parts and bodies.
 
-        ``replicas``: where bodies are replicated to.
+        Args:
+            directory: the staging directory.
+            store: the journal, whose settlements must be durable before a body is removed.
+            disk: the port to files.
+            replicas: the ledger's copies of the bodies; None if there is no cluster.
+            size_max: bytes of all bodies and parts.
+            keep_ms: how long abandoned parts are retained.
+            free_min: free bytes of the disk that a staging must leave.
+            now_ms: the present time.
+            threaded: False in simulations, which run the jobs step by step.
         """
         self.directory = directory
         self.store = store if store is not None else Store()
@@ -119,12 +128,12 @@ class Staging(Files):
         self.now_ms = now_ms
         self.parts: dict[str, StagedPart] = {}
         self.bodies: dict[int, Body] = {}
-        self.idle: dict[int, Body] = {}  # Bodies without references.
-        self.used = 0  # Bytes reserved for parts and bodies.
-        self.backlog = 0  # Bytes passed to the thread and not written.
+        self.unreferenced: dict[int, Body] = {}  # Bodies without references.
+        self.reserved_bytes = 0  # Bytes reserved for parts and bodies.
+        self.unwritten_bytes = 0  # Bytes passed to the thread and not written.
         self.paused: dict[Transport, None] = {}  # Transports that are not read.
         # Sender and retry function.
-        self.waiting: deque[tuple[object, Callable[[], bool]]] = deque()
+        self.waiters: deque[tuple[object, Callable[[], bool]]] = deque()
         self.closed = False
         self.disk.make_directory(directory)
         self.load_existing()
@@ -144,11 +153,11 @@ class Staging(Files):
                     "staging %s: %s is not one of ours and is left alone", self.directory, name
                 )
                 continue
-            self.used += entry.size
+            self.reserved_bytes += entry.size
             if isinstance(entry, StagedPart):
                 self.parts[entry.key] = entry
             else:
-                self.bodies[entry.number] = self.idle[entry.number] = entry
+                self.bodies[entry.number] = self.unreferenced[entry.number] = entry
 
     def submit(self, work: Work, on_done: OnDone) -> None:
         """Run work on the thread."""
@@ -158,7 +167,7 @@ class Staging(Files):
 
     @staticmethod
     def key(owner: str, identifier: str) -> str:
-        """Return the key of a staging; identifiers belong to their owner."""
+        """Return the key of a staging; owners may use the same identifiers."""
         return hashlib.sha256(f"{owner}\0{identifier}".encode()).hexdigest()[:40]
 
     def find(self, owner: str, identifier: str) -> StagedPart | None:
@@ -176,7 +185,7 @@ class Staging(Files):
         """Begin or continue a staging, and call ``on_opened`` with it once the file is open.
 
         A part with the same identifier and another size is discarded. Return False if there is no
-        room now: call again later, or see :meth:`wait`.
+        room: call again later, or see :meth:`wait_for_room`.
         """
         key = self.key(owner, identifier)
         part = self.parts.get(key)
@@ -187,7 +196,7 @@ class Staging(Files):
             if not self.make_room(size):
                 return False
             part = self.parts[key] = StagedPart(key, size, self.now_ms)
-            self.used += size
+            self.reserved_bytes += size
         part.holder = holder
         part.touched_ms = self.now_ms
         del self.parts[key]
@@ -195,7 +204,7 @@ class Staging(Files):
         chosen = part
 
         def work(disk: Disk) -> None:
-            if chosen.ended or chosen.handle >= 0:
+            if chosen.is_ended or chosen.handle >= 0:
                 return
             if disk.free(self.directory) < chosen.size - chosen.received + self.free_min:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -204,7 +213,7 @@ class Staging(Files):
                 disk.truncate(chosen.handle, chosen.received)
 
         def finish(error: OSError | None) -> None:
-            if chosen.holder is not holder or chosen.ended:
+            if chosen.holder is not holder or chosen.is_ended:
                 on_opened(None, None)
             elif error is not None:
                 log.error("staging %s: no room: %s", self.directory, error)
@@ -218,33 +227,36 @@ class Staging(Files):
 
     def make_room(self, size: int) -> bool:
         """Remove the oldest abandoned parts until there is room."""
-        while self.used + size > self.size_max or len(self.parts) >= PARTS_MAX:
-            left = [part for part in self.parts.values() if part.holder is None]
-            if not left:
+        while self.reserved_bytes + size > self.size_max or len(self.parts) >= PARTS_MAX:
+            abandoned = [part for part in self.parts.values() if part.holder is None]
+            if not abandoned:
                 return False
-            halves = [part for part in left if not part.whole]
-            self.discard(halves[0] if halves else left[0])
+            incomplete = [part for part in abandoned if not part.is_whole]
+            self.discard(incomplete[0] if incomplete else abandoned[0])
         return True
 
-    def wait(self, waiter: object, again: Callable[[], bool]) -> bool:
-        """Call ``again`` when there may be room, until it returns True; False: too many wait."""
-        if len(self.waiting) >= WAITING_MAX:
+    def wait_for_room(self, waiter: object, retry: Callable[[], bool]) -> bool:
+        """Call ``retry`` when there may be room, until it returns True.
+
+        Return False if too many senders wait.
+        """
+        if len(self.waiters) >= WAITING_MAX:
             return False
-        self.waiting.append((waiter, again))
+        self.waiters.append((waiter, retry))
         return True
 
     def remove_waiter(self, waiter: object) -> None:
         """Remove a waiting sender."""
-        self.waiting = deque(entry for entry in self.waiting if entry[0] is not waiter)
+        self.waiters = deque(entry for entry in self.waiters if entry[0] is not waiter)
 
     def retry(self) -> None:
         """Retry the waiting senders in order."""
-        while self.waiting:
-            entry = self.waiting[0]
+        while self.waiters:
+            entry = self.waiters[0]
             if not entry[1]():
                 return
-            if self.waiting and self.waiting[0] is entry:
-                self.waiting.popleft()
+            if self.waiters and self.waiters[0] is entry:
+                self.waiters.popleft()
 
     def add(self, part: StagedPart, data: bytes) -> None:
         """Add received bytes to a body."""
@@ -257,30 +269,30 @@ class Staging(Files):
         """Pass the gathered bytes to the thread."""
         chunks = part.chunks
         size = part.received - part.submitted_size
-        if not size or part.error is not None or part.ended:
+        if not size or part.error is not None or part.is_ended:
             part.chunks = []
             return
         offset = part.submitted_size
         part.chunks = []
         part.submitted_size += size
-        self.backlog += size
+        self.unwritten_bytes += size
 
         def work(disk: Disk) -> None:
-            if not part.ended and part.error is None:
+            if not part.is_ended and part.error is None:
                 disk.write(part.handle, chunks, offset)
 
         def finish(error: OSError | None) -> None:
-            self.backlog -= size
+            self.unwritten_bytes -= size
             if error is not None and part.error is None:
                 self.fail(part, error)
-            if self.backlog <= BACKLOG_MAX // 2:
+            if self.unwritten_bytes <= UNWRITTEN_MAX // 2:
                 self.resume_paused()
 
         self.submit(work, finish)
 
-    def crowded(self) -> bool:
+    def is_behind(self) -> bool:
         """Return True if senders must pause because the disk is behind."""
-        return self.backlog > BACKLOG_MAX
+        return self.unwritten_bytes > UNWRITTEN_MAX
 
     def pause(self, transport: Transport) -> None:
         """Stop reading from a sender until the disk has caught up."""
@@ -306,14 +318,14 @@ class Staging(Files):
         """Keep the part of a disconnected sender durably for a while."""
         part.holder = None
         part.touched_ms = self.now_ms
-        self.wake(part)
-        if part.ended or part.error is not None:
+        self.call_waiters(part)
+        if part.is_ended or part.error is not None:
             return
         self.hand_over(part)
         durable_size = part.submitted_size
 
         def work(disk: Disk) -> None:
-            if part.ended or part.handle < 0:
+            if part.is_ended or part.handle < 0:
                 return
             disk.sync(part.handle)
             old = part.name()
@@ -325,27 +337,27 @@ class Staging(Files):
             part.handle = -1
 
         def finish(error: OSError | None) -> None:
-            if error is not None and not part.ended and part.error is None:
+            if error is not None and not part.is_ended and part.error is None:
                 self.fail(part, error)  # The number of bytes on disk is unknown.
 
         self.submit(work, finish)
 
-    def wake(self, part: StagedPart) -> None:
-        """Call the waiters for the end of a staging."""
+    def call_waiters(self, part: StagedPart) -> None:
+        """Call the publishes that wait for the end of a staging."""
         waiters, part.waiters = part.waiters, []
         for waiter in waiters:
             waiter()
 
     def discard(self, part: StagedPart) -> None:
-        """Discard a part."""
-        if part.ended:
+        """Discard a part and its file."""
+        if part.is_ended:
             return
-        part.ended = True
+        part.is_ended = True
         part.chunks = []
-        self.used -= part.size
+        self.reserved_bytes -= part.size
         if self.parts.get(part.key) is part:
             del self.parts[part.key]
-        self.wake(part)
+        self.call_waiters(part)
 
         def work(disk: Disk) -> None:
             if part.handle >= 0:
@@ -353,9 +365,9 @@ class Staging(Files):
                 part.handle = -1
             disk.remove(self.path(part.name()))
 
-        self.submit(work, self.complain)
+        self.submit(work, self.log_error)
 
-    def complain(self, error: OSError | None) -> None:
+    def log_error(self, error: OSError | None) -> None:
         """Log an error for which no caller waits."""
         if error is not None:
             log.error("staging %s: %s", self.directory, error)
@@ -389,10 +401,10 @@ class Staging(Files):
             if error is not None:
                 del self.bodies[number]
                 self.discard(part)
-                self.submit(lambda disk: disk.remove(self.path(body.name())), self.complain)
+                self.submit(lambda disk: disk.remove(self.path(body.name())), self.log_error)
                 on_sealed(None, error)
                 return
-            part.ended = True
+            part.is_ended = True
             if self.replicas is None:
                 complete()
             else:
@@ -400,7 +412,7 @@ class Staging(Files):
                 self.writer.submit(ReplicationJob(send, complete))
 
         def complete() -> None:
-            self.idle[number] = body
+            self.unreferenced[number] = body
             on_sealed(body, None)
 
         self.submit(work, finish)
@@ -422,7 +434,7 @@ class Staging(Files):
         if body is None:
             return False
         body.count += 1
-        self.idle.pop(body.number, None)
+        self.unreferenced.pop(body.number, None)
         return True
 
     def remove_reference(self, data: bytes) -> None:
@@ -430,8 +442,8 @@ class Staging(Files):
         if body is not None:
             body.count -= 1
             if body.count == 0:
-                body.settled_at = -1
-                self.idle[body.number] = body
+                body.settled_position = -1
+                self.unreferenced[body.number] = body
 
     # --- Time ---------------------------------------------------------------------------------
 
@@ -441,28 +453,28 @@ class Staging(Files):
         for part in list(self.parts.values()):
             if part.holder is None and now_ms - part.touched_ms >= self.keep_ms:
                 self.discard(part)
-        for body in list(self.idle.values()):
-            if body.settled_at < 0:
-                body.settled_at = self.store.appended
-            elif self.store.synced >= body.settled_at:
-                self.remove(body)
-        if self.waiting:
+        for body in list(self.unreferenced.values()):
+            if body.settled_position < 0:
+                body.settled_position = self.store.appended
+            elif self.store.synced >= body.settled_position:
+                self.remove_body(body)
+        if self.waiters:
             self.retry()
 
-    def remove(self, body: Body) -> None:
-        """Remove a body."""
-        del self.idle[body.number]
+    def remove_body(self, body: Body) -> None:
+        """Remove a body, its file and its copy in the ledger."""
+        del self.unreferenced[body.number]
         del self.bodies[body.number]
-        self.used -= body.size
+        self.reserved_bytes -= body.size
         if self.replicas is not None:
-            forget = partial(self.replicas.remove, body.name())
-            self.writer.submit(ReplicationJob(forget, lambda: None))
-        self.submit(lambda disk: disk.remove(self.path(body.name())), self.complain)
+            remove = partial(self.replicas.remove, body.name())
+            self.writer.submit(ReplicationJob(remove, lambda: None))
+        self.submit(lambda disk: disk.remove(self.path(body.name())), self.log_error)
 
     def remove_unreferenced(self) -> None:
         """Remove bodies without references, once all messages are recovered."""
-        for body in list(self.idle.values()):
-            self.remove(body)
+        for body in list(self.unreferenced.values()):
+            self.remove_body(body)
 
     def woken(self) -> None:
         """Handle finished work; called when ``wake_fd`` is readable."""
@@ -481,7 +493,7 @@ class Staging(Files):
                 job.on_done(job.error)
 
     def close(self) -> None:
-        """Keep the parts and close the files."""
+        """Make the parts durable and close the files."""
         if self.closed:
             return
         for part in list(self.parts.values()):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """DEFINED records: the current exchanges, queues and bindings.
 
-A DEFINED record sets or removes one definition of the virtual host; the last one of a key counts.
-Its payload is like a FACT (:mod:`headrace.store.journal.keyvalue`). Keys and values, by kind; a
-text is its length (2) and its bytes, a table is one of AMQP::
+A DEFINED record sets or removes one definition of the virtual host. The last record of a key is
+valid. Its payload has the form of a FACT (:mod:`headrace.store.journal.keyvalue`). The first byte
+of a key is the type of the definition. A text is its length (2) and its bytes, a table is a field
+table of AMQP::
 
     "x" name                                            flags (1), type, table
     "q" queue id (4)                                    flags (1), name, user, table
@@ -12,9 +13,9 @@ text is its length (2) and its bytes, a table is one of AMQP::
     "s" queue id, in digits                             segment (8), offset (8), offset (8)
 
 Flags are 1 for auto-delete, 2 for internal. The fields of a binding's table are sorted, so that a
-binding has one key. A queue whose definition is removed loses all messages read so far. "s" is the
-state of a stream: its last segment, the offset below which all records are durable with this
-record, and the bound of offsets until the next such record.
+binding has one key. Removing the definition of a queue drops all messages of the queue before this
+record. "s" is the state of a stream: its last segment, the offset below which all records are
+durable with this record, and the bound of offsets until the next such record.
 
 Definitions that are current when their segment is removed are appended again at the end of the log;
 see :mod:`headrace.store.journal.keyvalue` for the bound.
@@ -51,8 +52,8 @@ class CurrentDefinitions:
     def __len__(self) -> int:
         return len(self._segments)
 
-    def note(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
-        """Record that a DEFINED record of a key is in a segment."""
+    def record(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
+        """Record the segment of a key's last DEFINED record; None removes the definition."""
         former = self._segments.pop(key, None)
         if former is not None and former.defined is not None:
             value_size = len(former.defined.pop(key))
@@ -143,7 +144,7 @@ def read_binding(key: bytes) -> BindingRecord:
 
 
 def stream_key(directory: str) -> bytes:
-    """Return the key of a stream, whose log's directory has the queue's id as its name."""
+    """Return the key of a stream; the name of its log's ``directory`` is the queue's id."""
     return STREAM + os.path.basename(directory).encode()
 
 

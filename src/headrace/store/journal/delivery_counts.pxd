@@ -9,14 +9,14 @@ ctypedef unsigned long long u64
 
 cdef enum:
     C_ENTRY = 32
-    C_FRESH_MAX = 65536
+    C_RECORD_BYTES_MAX = 65536
 
 cdef class DeliveryCounts:
     cdef public SegmentLog log
     cdef public object is_unsettled
     cdef public u64 number
-    cdef public bytearray fresh
-    cdef public bytearray positions
+    cdef public bytearray pending_entries
+    cdef public bytearray pending_positions
     cdef public Py_ssize_t pending_bytes
 
     @cython.locals(offset=Py_ssize_t)
@@ -24,7 +24,7 @@ cdef class DeliveryCounts:
     @cython.locals(n=Py_ssize_t)
     cpdef flush(self)
     cpdef append(self, bytes entries, bytes positions)
-    cpdef keep(self, object segment, bytes entries, bytes positions)
+    cpdef add_to_segment(self, object segment, bytes entries, bytes positions)
     cpdef sweep(self, object segment)
     @cython.locals(offset=Py_ssize_t, before=Py_ssize_t, n=Py_ssize_t, queue_id=u32, seq=u64,
                    last=cython.longlong, newest=dict, by_seq=dict, current=bytearray,

@@ -31,38 +31,38 @@ if TYPE_CHECKING:
     from headrace.store.segment.segment import Segment
 
 ENTRY = 32  # Bytes.
-FRESH_MAX = 64 << 10  # Bytes of entries in one record, and appended again in one turn.
+RECORD_BYTES_MAX = 64 << 10  # Bytes of entries in one record, and appended again in one turn.
 SWEEP_AT = 128 << 10  # Bytes of a segment's entries in memory before the first sweep.
 
 if not cython.compiled:
     C_ENTRY = ENTRY
-    C_FRESH_MAX = FRESH_MAX
+    C_RECORD_BYTES_MAX = RECORD_BYTES_MAX
 
 
 class DeliveryCounts:
     """The redelivery counts of one journal."""
 
     def __init__(self, log: SegmentLog, is_unsettled: Callable[[int, int], bool]) -> None:
-        """``is_unsettled`` returns True if a queue has not settled the message of a position."""
+        """``is_unsettled`` returns True if a queue has not settled the message at a position."""
         self.log = log
         self.is_unsettled = is_unsettled
         self.number = 0  # The number of the last entry.
-        self.fresh = bytearray(FRESH_MAX)  # Entries that are not in the log yet.
-        self.positions = bytearray(FRESH_MAX >> 2)  # The positions of their messages.
-        self.pending_bytes = 0  # Bytes of ``fresh`` in use.
+        self.pending_entries = bytearray(RECORD_BYTES_MAX)  # Entries that are not in the log yet.
+        self.pending_positions = bytearray(RECORD_BYTES_MAX >> 2)  # Positions of their messages.
+        self.pending_bytes = 0  # Bytes of ``pending_entries`` in use.
 
     def add(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> None:
         """Add an entry to the next record."""
-        if self.pending_bytes >= C_FRESH_MAX:
+        if self.pending_bytes >= C_RECORD_BYTES_MAX:
             self.flush()
         offset = self.pending_bytes
         self.number += 1
-        put32(self.fresh, offset, queue_id)
-        put32(self.fresh, offset + 4, count << 24)
-        put64(self.fresh, offset + 8, seq)
-        put64(self.fresh, offset + 16, when_ms)
-        put64(self.fresh, offset + 24, self.number)
-        put64(self.positions, offset >> 2, position)
+        put32(self.pending_entries, offset, queue_id)
+        put32(self.pending_entries, offset + 4, count << 24)
+        put64(self.pending_entries, offset + 8, seq)
+        put64(self.pending_entries, offset + 16, when_ms)
+        put64(self.pending_entries, offset + 24, self.number)
+        put64(self.pending_positions, offset >> 2, position)
         self.pending_bytes = offset + C_ENTRY
 
     def flush(self) -> None:
@@ -70,15 +70,15 @@ class DeliveryCounts:
         n = self.pending_bytes
         if n:
             self.pending_bytes = 0
-            self.append(cut(self.fresh, 0, n), cut(self.positions, 0, n >> 2))
+            self.append(cut(self.pending_entries, 0, n), cut(self.pending_positions, 0, n >> 2))
 
     def append(self, entries: bytes, positions: bytes) -> None:
         """Append a record of entries."""
         self.log.append(C_COUNTED, entries)
-        self.keep(self.log.segment, entries, positions)
+        self.add_to_segment(self.log.segment, entries, positions)
 
-    def keep(self, segment: "Segment", entries: bytes, positions: bytes) -> None:
-        """Keep a segment's entries in memory."""
+    def add_to_segment(self, segment: "Segment", entries: bytes, positions: bytes) -> None:
+        """Add the entries of a record in a segment to the segment's entries in memory."""
         if segment.counts is None:
             segment.counts = bytearray()
             segment.count_positions = bytearray()
@@ -91,7 +91,7 @@ class DeliveryCounts:
             segment.counts_room = max(SWEEP_AT, 2 * len(segment.counts))
 
     def sweep(self, segment: "Segment") -> None:
-        """Drop a segment's entries of settled messages and replaced entries."""
+        """Remove replaced entries and entries of settled messages from a segment's entries."""
         assert segment.counts is not None and segment.count_positions is not None  # noqa: PT018
         segment.counts, segment.count_positions = self.current_entries(
             segment.counts, segment.count_positions
@@ -128,11 +128,11 @@ class DeliveryCounts:
         return current, current_positions
 
     def carry(self, segment: "Segment") -> bool:
-        """Append the entries of a segment again before its removal; return False if more remain."""
+        """Append a segment's current entries again before its removal; False: more remain."""
         counts, count_positions = segment.counts, segment.count_positions
         if counts is None or count_positions is None:
             return True
-        n = min(len(counts), FRESH_MAX)
+        n = min(len(counts), RECORD_BYTES_MAX)
         entries, positions = self.current_entries(counts[:n], count_positions[: n >> 2])
         del counts[:n]
         del count_positions[: n >> 2]
@@ -168,18 +168,18 @@ class RecoveredCounts:
         return len(entries) > self.capacity
 
     def retain(self, entries: dict[tuple[int, int], "tuple[int, int, int, Segment]"]) -> None:
-        """Keep only these entries."""
+        """Replace the entries by those that are still current."""
         self.entries = entries
         self.capacity = max(self.capacity, 2 * len(entries))
 
-    def restore_to(self, counts: DeliveryCounts, positions: dict[tuple[int, int], int]) -> None:
+    def pass_to(self, counts: DeliveryCounts, positions: dict[tuple[int, int], int]) -> None:
         """Pass the entries to a journal, with the positions of their messages."""
         counts.number = self.number
         for (queue_id, seq), (number, count, when_ms, segment) in self.entries.items():
             entry = queue_id.to_bytes(4, "big") + (count << 24).to_bytes(4, "big")
             entry += seq.to_bytes(8, "big") + when_ms.to_bytes(8, "big") + number.to_bytes(8, "big")
-            counts.keep(segment, entry, positions[queue_id, seq].to_bytes(8, "big"))
+            counts.add_to_segment(segment, entry, positions[queue_id, seq].to_bytes(8, "big"))
 
-    def waits(self) -> dict[tuple[int, int], int]:
-        """Return the due times (ms) of delayed retries, by queue id and seq."""
+    def retry_times(self) -> dict[tuple[int, int], int]:
+        """Return the times (ms) of delayed retries, by queue id and seq."""
         return {key: entry[2] for key, entry in self.entries.items() if entry[2]}

@@ -25,14 +25,14 @@ ctypedef long long i64
 cdef u64 INDEX_MASK
 
 cdef class Journal(SegmentLog):
-    cdef public bint clean
-    cdef public bint recovered
+    cdef public bint is_clean
+    cdef public bint is_recovered
     cdef public dict reserved
     cdef public dict prepared
     cdef public object current_facts
     cdef public object definitions
     cdef public object recovery
-    cdef public u64 proven
+    cdef public u64 protected_position
     cdef public DeliveryCounts counts
     cdef Settlements settled
     cdef public u64 next_transaction
@@ -74,7 +74,7 @@ cdef class Journal(SegmentLog):
     @cython.locals(number=u32, i=u32, segment=Segment, outcome=cython.int)
     cpdef int forget(self, u32 queue_id, u64 position) except -2
     @cython.locals(outcome=cython.int)
-    cpdef int forget_moved(
+    cpdef int settle_moved(
         self, Segment segment, bytearray forward, u32 queue_id, u32 i
     ) except -2
     cpdef flush_settled(self)
@@ -95,8 +95,8 @@ cdef class Journal(SegmentLog):
     cpdef define(self, bytes key, object value)
     cpdef append_definition(self, bytes key, bytes value)
     cpdef seal_changes(self)
-    cpdef prove(self)
-    cpdef mark(self, bytes runs)
+    cpdef protect_definitions(self)
+    cpdef append_marks(self, bytes runs)
     cpdef start_write(self)
     cpdef roll(self, u64 size)
     cpdef bint handle_finished(self) except -1

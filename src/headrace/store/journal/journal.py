@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The journal of a virtual host: one log for its messages, settlements, definitions and facts.
 
-Appending. Messages are written straight into the buffer of the log
-(:mod:`headrace.store.journal.log`), one record each, whatever the number of queues.
+Appending. A message is one record, however many queues have it. It is written straight into the
+buffer of the log (:mod:`headrace.store.journal.log`).
 
 Settling. The journal counts the queues that have not settled each message. The settlements of a
 turn become one record of runs (:mod:`headrace.store.journal.settlements`).
 
 Removing. The oldest segment is recycled once all its messages are settled
-(:mod:`headrace.store.journal.retirement`). If one old message keeps many segments, compaction
+(:mod:`headrace.store.journal.retirement`). If an old message retains many segments, compaction
 copies the unsettled messages of the oldest segments to the end
 (:mod:`headrace.store.journal.compaction`).
 
-Reading. Messages that queues paged out are read from the segments
-(:mod:`headrace.store.journal.page_in`), or from a scratch file if they are transient
+Reading. Persistent messages that queues paged out are read from the segments
+(:mod:`headrace.store.journal.page_in`), transient ones from a scratch file
 (:mod:`headrace.store.journal.scratch`).
 """
 
@@ -99,22 +99,22 @@ class Journal(SegmentLog):
             threaded=threaded,
             name=name,
         )
-        self.clean = True  # The log was closed by a regular stop.
-        self.recovered = False
+        self.is_clean = True  # False if the broker did not stop regularly before.
+        self.is_recovered = False
         self.reserved: dict[int, int] = {}  # Seqs of RESERVED records by queue id.
         # The PREPARED records by xid, with their segments.
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}
         self.current_facts = CurrentFacts(self.facts)
         self.definitions = CurrentDefinitions()
         self.recovery: Recovery | None = None  # Between :meth:`read` and :meth:`recover`.
-        # Damage to definitions before this position is distinguishable from a torn write.
-        self.proven = 0
+        # A later group follows the definitions before this log position.
+        self.protected_position = 0
         self.disk_reserve = self.writer.reserve = Reserve(self.disk, directory)
         self.counts = DeliveryCounts(self, self.is_unsettled)
         self.settled = Settlements(self, self.disk_reserve)
         self.next_transaction = secrets.randbits(62)
         self.transaction = 0  # The number of the open transaction; 0 is none.
-        # The start of this turn: the segment, the messages in it, and the log position.
+        # The start of this turn: the segment, its number of messages, and the log position.
         self.turn_segment = self.segment
         self.turn_first_index = 0
         self.turn_start = 0
@@ -170,7 +170,7 @@ class Journal(SegmentLog):
         copy(buffer, base + C_MESSAGE_HEAD + q, data, start, end)
         segment = self.segment
         seal(buffer, base, segment.seed, length, C_MESSAGE)
-        i = segment.note(self.offset, q >> 2, queue_ids)
+        i = segment.add_message(self.offset, q >> 2, queue_ids)
         self.buffer_end = base + size
         self.offset += size
         segment.end = self.offset
@@ -247,7 +247,7 @@ class Journal(SegmentLog):
         copy(buffer, base + C_MESSAGE_HEAD + 4, message.data, 0, n)
         segment = self.segment
         seal(buffer, base, segment.seed, length, C_RETURNED)
-        i = segment.note(self.offset, 1, queue_id)
+        i = segment.add_message(self.offset, 1, queue_id)
         self.buffer_end = base + size
         self.offset += size
         segment.end = self.offset
@@ -274,7 +274,7 @@ class Journal(SegmentLog):
                 self.settle(queue_id, message.seq, message.position)
 
     def forget(self, queue_id: int, position: int) -> int:
-        """Settle a message in memory; return -1 if it was settled before."""
+        """Settle a message in memory only; return -1 if it was settled before."""
         number = position >> 32
         i = position & INDEX_MASK
         segment: Segment | None = self.segment
@@ -284,21 +284,21 @@ class Journal(SegmentLog):
                 return -1
             forward = segment.forward
             if forward is not None and i < segment.count and get64(forward, 8 * i):
-                return self.forget_moved(segment, forward, queue_id, i)
+                return self.settle_moved(segment, forward, queue_id, i)
         outcome = segment.settle(i, queue_id)
-        if segment.live == 0 and segment.sealed:
+        if segment.live == 0 and segment.is_sealed:
             self.may_retire = True
         return outcome
 
-    def forget_moved(self, segment: "Segment", forward: bytearray, queue_id: int, i: int) -> int:
-        """Settle a message that compaction copied, like :meth:`forget`."""
+    def settle_moved(self, segment: "Segment", forward: bytearray, queue_id: int, i: int) -> int:
+        """Settle the copy of a message that compaction made; returns as :meth:`forget`."""
         outcome = self.forget(queue_id, get64(forward, 8 * i))
         if outcome == 1:
             put64(forward, 8 * i, 0)
             put32(segment.heads, 8 * i + 4, 0)
             segment.live -= 1
             if segment.live == 0:
-                if segment.retired:
+                if segment.is_retired:
                     del self.segments[segment.number]
                 else:
                     self.may_retire = True
@@ -319,7 +319,7 @@ class Journal(SegmentLog):
         segment, i = self.page_in.locate(position)
         return segment is not None and bool(segment.is_unsettled(i, queue_id))
 
-    # --- Facts beside messages --------------------------------------------------------------
+    # --- Other records ----------------------------------------------------------------------
 
     def record_delivered(self, queue_id: int, seq: int) -> None:
         if self.reserved.get(queue_id, 0) >= seq:
@@ -333,7 +333,7 @@ class Journal(SegmentLog):
     def drop(self, queue_id: int, upto_seq: int) -> None:
         """See :class:`~headrace.model.ports.Store`.
 
-        The method writes the record only: call :meth:`forget` for each message.
+        This writes only the record: the caller calls :meth:`forget` for each message.
         """
         self.flush_settled()
         self.append(C_DROPPED, queue_id.to_bytes(8, "big") + upto_seq.to_bytes(8, "big"))
@@ -390,19 +390,19 @@ class Journal(SegmentLog):
     def fact(self, key: bytes, value: bytes | None) -> None:
         self.flush_settled()
         self.append(C_FACT, encode_fact(key, value))
-        self.current_facts.note(key, value, self.segment)
+        self.current_facts.record(key, value, self.segment)
 
     def define(self, key: bytes, value: bytes | None) -> None:
         """Set a definition, or remove it with None; durable like a publish."""
         self.flush_settled()
         self.append(C_DEFINED, encode_fact(key, value))
-        self.definitions.note(key, value, self.segment)
+        self.definitions.record(key, value, self.segment)
         self.defined_position = self.appended
         if value is None:
-            self.forget_reserved(read_queue_id(key))
+            self.remove_reserved(read_queue_id(key))
 
-    def forget_reserved(self, queue_id: int) -> None:
-        """Forget the delivery mark of a deleted queue."""
+    def remove_reserved(self, queue_id: int) -> None:
+        """Remove the delivery mark of a deleted queue."""
         self.reserved.pop(queue_id, None)
         if self.segment.reserved is not None:  # Marks of older segments are removed with them.
             self.segment.reserved.pop(queue_id, None)
@@ -421,7 +421,7 @@ class Journal(SegmentLog):
                     self.record_delivered(queue_id, seq)
         if segment.marks is not None:
             for runs in segment.marks:
-                self.mark(runs)
+                self.append_marks(runs)
         for number in segment.shared_transactions or ():
             if any(stream.needs_commit(number) for stream in self.streams):
                 self.append_shared_commit(number)
@@ -444,24 +444,24 @@ class Journal(SegmentLog):
     def append_definition(self, key: bytes, value: bytes) -> None:
         """Append a current definition again, into the last segment."""
         self.append(C_DEFINED, encode_fact(key, value))
-        self.definitions.note(key, value, self.segment)
+        self.definitions.record(key, value, self.segment)
 
     def seal_changes(self) -> None:
         self.flush_settled()
         self.defined_position = self.appended
 
-    def prove(self) -> None:
-        """Append a group after the last definitions, so that damage to them is recognized.
+    def protect_definitions(self) -> None:
+        """Make a group follow the last durable definitions, so that damage to them is recognized.
 
-        Damage at the end of a log cannot be distinguished from a torn write.
+        Damage in the last group of a log looks like a torn write.
         """
-        if self.proven < self.defined_position <= self.synced:
-            self.proven = self.defined_position
+        if self.protected_position < self.defined_position <= self.synced:
+            self.protected_position = self.defined_position
             if not self.is_dirty():
                 self.append(C_MARKED, b"")
 
-    def mark(self, runs: bytes) -> None:
-        """Append runs of delivered messages."""
+    def append_marks(self, runs: bytes) -> None:
+        """Append a MARKED record with runs of delivered messages."""
         self.append(C_MARKED, runs)
         if self.segment.marks is None:
             self.segment.marks = []
@@ -471,12 +471,12 @@ class Journal(SegmentLog):
 
     def start_write(self) -> None:
         if self.settled.count or self.settled.pending_bytes or self.counts.pending_bytes:
-            if not self.disk_reserve.low:
+            if not self.disk_reserve.is_low:
                 self.flush_settled()
-            elif self.counts.pending_bytes:  # Deliveries wait for counts, but not for acks.
+            elif self.counts.pending_bytes:  # Deliveries wait for counts, but not for settlements.
                 self.counts.flush()
-        if self.full and self.writer.short:
-            self.make_room()
+        if self.full and self.writer.is_short:
+            self.seal_empty_segment()
         if self.may_retire:
             self.may_retire = False
             if self.retirement.retire():
@@ -489,8 +489,8 @@ class Journal(SegmentLog):
         self.turn_first_index = self.segment.count
         self.turn_start = self.appended
 
-    def make_room(self) -> None:
-        """Seal the last segment on a full disk if it has no message, so that it can be removed."""
+    def seal_empty_segment(self) -> None:
+        """On a full disk, seal the last segment if it has no message, so that it is removed."""
         self.may_retire = True
         if self.segment.live == 0 and self.offset > RESERVE_MIN and self.segment.written:
             self.roll(0)
@@ -503,12 +503,12 @@ class Journal(SegmentLog):
         moved = SegmentLog.handle_finished(self)
         if moved:
             self.retirement.recycle()
-            self.files.close_some()
+            self.files.close_oldest()
             self.disk_reserve.set_target(self.segment.allocated)
             # Compaction needs free bytes before it frees any.
-            if not self.disk_reserve.spent and self.compactor.step():
+            if not self.disk_reserve.is_spent and self.compactor.step():
                 self.may_retire = True
-            self.prove()
+            self.protect_definitions()
         return moved
 
     # --- Reading ----------------------------------------------------------------------------
@@ -539,15 +539,15 @@ class Journal(SegmentLog):
     def arrival(self, message: Message) -> int:
         if not message.position or message.flags & C_SCRATCH:
             return 0
-        return self.page_in.arrival(message.position)
+        return self.page_in.read_arrival_ms(message.position)
 
-    def growing(self) -> Iterator[tuple[str, int]]:
+    def unfinished_files(self) -> Iterator[tuple[str, int]]:
         """Yield the unfinished files of this log and of streams, with their durable bytes."""
         for segment in self.order:
-            if not segment.sealed or segment.written < segment.end:
+            if not segment.is_sealed or segment.written < segment.end:
                 yield self.files.path(segment), segment.written
         for stream in self.streams:
-            yield from stream.growing()
+            yield from stream.unfinished_files()
 
     # --- Start and end ----------------------------------------------------------------------
 
@@ -568,11 +568,11 @@ class Journal(SegmentLog):
         self.recovery = None
         for stream in self.streams:
             stream.resolve(
-                None if recovery.quarantined else recovery.shared_transactions, recovery.clean
+                None if recovery.quarantined else recovery.shared_transactions, recovery.is_clean
             )
         self.secret = recovery.secret
         self.last_seq = recovery.rows.last_seq
-        self.clean = recovery.clean
+        self.is_clean = recovery.is_clean
         self.files.spares = recovery.spares
         self.files.reached = recovery.reached
         number = 1
@@ -595,9 +595,9 @@ class Journal(SegmentLog):
         recovery.restore_counts(self.counts)
         self.retry_times = recovery.counts.retry_times()
         self.prepared_branches = recovery.prepared_branches()
-        self.recovered = True
+        self.is_recovered = True
         self.may_retire = True
-        self.writer.want_free_check()
+        self.writer.request_free_check()
         return recovery.messages()
 
     def flush_backlog(self) -> None:
@@ -608,32 +608,33 @@ class Journal(SegmentLog):
     def store_redelivered(self, marks: Iterable[tuple[int, int]]) -> None:
         """Store the (queue id, seq) of messages that were delivered before.
 
-        Called just before :meth:`close`; otherwise the next start has upper bounds only.
+        Call it just before :meth:`close`. Without it the next start knows only the highest
+        delivered seq of each queue.
         """
-        if not self.recovered or self.closed:
+        if not self.is_recovered or self.closed:
             return
         runs = bytearray()
         for queue_id, seq in marks:
             runs += queue_id.to_bytes(4, "big") + seq.to_bytes(8, "big") + b"\x00\x00\x00\x01"
             if len(runs) >= MARKS_MAX:
-                self.mark(bytes(runs))
+                self.append_marks(bytes(runs))
                 runs.clear()
         self.flush_settled()
         if runs:
-            self.mark(bytes(runs))
+            self.append_marks(bytes(runs))
         for stream in self.streams:
             stream.announce(0)
         self.append(C_CLEAN, b"")
 
     def abandon(self) -> None:
-        """Close the files without writing the records since the last group."""
-        self.recovered = False
+        """Close the files without writing the records that no group has yet."""
+        self.is_recovered = False
         self.close()
 
     def close(self) -> None:
         if self.closed:
             return
-        if self.recovered:
+        if self.is_recovered:
             self.flush_settled()
             self.finish()
         self.writer.stop()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """FACT records: the current facts of a virtual host.
 
-A FACT sets or removes one fact (:mod:`headrace.model.keyvalue`); the last record of a key counts::
+A FACT sets or removes one fact (:mod:`headrace.model.keyvalue`). The last record of a key is
+valid::
 
     0          4        5       8
     +----------+--------+-------+- - -+- - - -+
@@ -9,8 +10,8 @@ A FACT sets or removes one fact (:mod:`headrace.model.keyvalue`); the last recor
     +----------+--------+-------+- - -+- - - -+
 
 Facts that are current when their segment is removed are appended again at the end of the log. A
-segment that consists mostly of current facts is removed only when the log as a whole is far larger
-than needed (:mod:`.compaction`), so that facts do not move from segment to segment forever.
+segment that consists mostly of current facts is removed only when the whole log is far larger than
+needed (:mod:`.compaction`). Otherwise the same facts would be appended again and again.
 """
 
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ def encode(key: bytes, value: bytes | None) -> bytes:
 
 
 def decode(payload: bytes) -> tuple[bytes, bytes | None]:
-    """Return key and value of a checked record; None for a removed fact."""
+    """Return key and value of a verified record; the value is None if the fact is removed."""
     end = _HEAD + int.from_bytes(payload[:4], "big")
     return payload[_HEAD:end], payload[end:] if payload[4] else None
 
@@ -41,8 +42,8 @@ class CurrentFacts:
         self.values = values
         self._segments: dict[bytes, Segment] = {}
 
-    def note(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
-        """Record that a FACT record of a key is in a segment, and set its value."""
+    def record(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
+        """Set a fact, or remove it with None, and record the segment of its FACT record."""
         former = self._segments.pop(key, None)
         if former is not None and former.facts is not None:
             former.facts.discard(key)

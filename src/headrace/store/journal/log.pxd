@@ -4,7 +4,7 @@ from headrace.model.ports cimport Store
 from headrace.store.segment.group cimport WriteGroup, SegmentWrite
 from headrace.store.segment.record cimport (
     C_COUNTED, C_GROUP, C_HEAD, C_MARKED, C_MESSAGE_HEAD, C_MOVED, C_RESERVED, C_RETURNED, C_SEALED,
-    C_SETTLED, seal, seal_around,
+    C_SETTLED, seal, seal_with_parts,
 )
 from headrace.store.segment.segment cimport Segment
 from headrace.wire.memory cimport copy, put64

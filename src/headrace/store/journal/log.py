@@ -3,9 +3,9 @@
 
 Records are written straight into a buffer on the event loop's thread, without an object for each.
 At the end of a turn :meth:`SegmentLog.hand_over` passes the buffer to the writer's thread, which
-writes and syncs it as one group while the next buffer fills; so groups grow with the latency of the
-disk. When a group is durable, ``synced`` advances and ``notify`` is called. The records of streams
-are written before the group that they belong to.
+writes and syncs it as one group while the next buffer fills. So groups grow with the latency of the
+disk. When a group is durable, ``synced`` advances and ``notify`` is called. The streams' records of
+a group are written before the group itself.
 
 Full disk. The writer repeats a group until it succeeds. In the meantime ``full`` is set, and no
 publish is confirmed.
@@ -37,7 +37,7 @@ if not cython.compiled:
     from headrace.store.segment.record import RETURNED as C_RETURNED
     from headrace.store.segment.record import SEALED as C_SEALED
     from headrace.store.segment.record import SETTLED as C_SETTLED
-    from headrace.store.segment.record import seal, seal_around
+    from headrace.store.segment.record import seal, seal_with_parts
     from headrace.store.segment.segment import Segment
     from headrace.wire.memory import copy, put64
 
@@ -49,13 +49,13 @@ log = logging.getLogger(__name__)
 BUFFER_SIZE = 1 << 20  # Bytes of an empty group buffer.
 BUFFER_KEPT = 8 << 20  # Bytes of the largest buffer that is used again.
 BUFFER_USED = 4  # The maximum ratio of a buffer to its last group for which it is used again.
-AHEAD = 1 << 16  # Offsets of streams that are stored as possible in advance.
-# Types of records about messages. Answers to publishes do not wait for them.
+AHEAD = 1 << 16  # Offsets by which the recorded bound of a stream exceeds its next offset.
+# Types of records that only annotate messages. Answers to publishes do not wait for them.
 NOTES = (1 << C_SETTLED) | (1 << C_MARKED) | (1 << C_RESERVED) | (1 << C_COUNTED) | (1 << C_GROUP)
 
 
 class SegmentLog(Store):
-    """The log; begin a first segment and group before appending."""
+    """The log of one directory; begin a segment and a group before appending."""
 
     def __init__(
         self,
@@ -86,9 +86,8 @@ class SegmentLog(Store):
         self.writes: list[SegmentWrite] = []
         self.write_start = 0
         self.write_offset = 0
-        self.required_position = (
-            0  # Log position of the last record but messages and notes about them.
-        )
+        # The log position of the last record that is neither a message nor in ``NOTES``.
+        self.required_position = 0
         self.offset = 0  # In the file of the last segment.
         self.group_number = 0
         self.busy: WriteGroup | None = None
@@ -146,8 +145,8 @@ class SegmentLog(Store):
         buffer = self.buffer
         base = self.buffer_end
         copy(buffer, base + C_HEAD, head, 0, len(head))
-        seal_around(buffer, base, self.segment.seed, length, type, head_size, parts)
-        i = self.segment.note(self.offset, len(queue_ids) >> 2, queue_ids)
+        seal_with_parts(buffer, base, self.segment.seed, length, type, head_size, parts)
+        i = self.segment.add_message(self.offset, len(queue_ids) >> 2, queue_ids)
         self.buffer_end += head_size
         self.offset += head_size
         self.end_write()
@@ -175,7 +174,7 @@ class SegmentLog(Store):
         data = record[C_MESSAGE_HEAD + q : length]
         size = (C_HEAD + len(head) + len(data) + 7) & ~7
         self.reserve(size)
-        i = self.segment.note(self.offset, count, queue_ids)
+        i = self.segment.add_message(self.offset, count, queue_ids)
         self.append(C_RETURNED if record[4] == C_RETURNED else C_MOVED, head + data)
         position = self.segment.number
         return (position << 32) | i
@@ -203,7 +202,7 @@ class SegmentLog(Store):
         old.end = self.offset
         self.appended += C_HEAD
         self.end_write()
-        old.sealed = True
+        old.is_sealed = True
         self.begin_segment(
             old.number + 1, max(self.segment_size, size + HEADER + 4 * SEAL_ROOM + 64)
         )
@@ -250,7 +249,7 @@ class SegmentLog(Store):
         self.writer.submit(group)
 
     def begin_group(self) -> None:
-        """Put a GROUP record at the start of the buffer, which is not written without others."""
+        """Put a GROUP record at the start of the buffer; alone it is not written."""
         appended = self.appended
         self.group_number += 1
         self.append(C_GROUP, self.group_number.to_bytes(8, "big"))
@@ -287,7 +286,7 @@ class SegmentLog(Store):
                 used = max(used, write.end)
                 segment = write.segment
                 segment.written = write.offset + write.size
-                if segment.sealed and segment.written == segment.end:
+                if segment.is_sealed and segment.written == segment.end:
                     self.files.open.append(segment)
             for stream in job.streams:
                 stream.finish()
@@ -299,7 +298,7 @@ class SegmentLog(Store):
         return has_advanced
 
     def wait(self) -> bool:
-        """Wait for the writer to finish a group; return False if it cannot."""
+        """Wait until the writer has finished a group; return False if the disk fails."""
         if not self.writer.wait():
             return False
         self.handle_finished()
@@ -317,17 +316,17 @@ class SegmentLog(Store):
     # --- A full disk ------------------------------------------------------------------------
 
     def is_failing(self) -> bool:
-        return self.writer.fails()
+        return self.writer.is_failing()
 
     def is_full(self) -> bool:
         """Return True if publishers must wait: the disk is full or failing."""
-        return bool(self.writer.fails() or self.writer.short)
+        return bool(self.writer.is_failing() or self.writer.is_short)
 
     def report_full(self) -> None:
-        """Log the reason for which publishers wait, or that they no longer wait."""
+        """Log why publishers wait, or that they no longer wait."""
         if not self.full:
             log.warning("journal %s: writing again", self.name)
-        elif self.writer.fails():
+        elif self.writer.is_failing():
             log.error(
                 "journal %s: cannot write, retrying: %s; nothing is confirmed meanwhile",
                 self.name,

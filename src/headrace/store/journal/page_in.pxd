@@ -2,7 +2,7 @@
 import cython
 from headrace.model.message cimport C_LARGE, Message
 from headrace.store.segment.read_ahead cimport ReadAhead, ReadBlock
-from headrace.store.segment.record cimport C_HEAD, C_MESSAGE_HEAD, first_word, intact, residue
+from headrace.store.segment.record cimport C_HEAD, C_MESSAGE_HEAD, first_word, check_record, residue
 from headrace.store.segment.segment cimport Segment
 from headrace.wire.memory cimport cut, get32, get64
 
@@ -30,6 +30,6 @@ cdef class PageIn:
     )
     cdef load(self, Message message)
     @cython.locals(segment=Segment, offset=u64, base=Py_ssize_t, block=ReadBlock)
-    cdef u64 arrival(self, u64 position) except? 0
+    cdef u64 read_arrival_ms(self, u64 position) except? 0
     @cython.locals(block=ReadBlock, data=bytes, base=Py_ssize_t, length=Py_ssize_t, head_size=Py_ssize_t)
-    cpdef slab(self, Segment segment, u64 offset, Py_ssize_t size)
+    cpdef read_record(self, Segment segment, u64 offset, Py_ssize_t size)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading messages that queues paged out.
 
-A message is read together with the messages after it if they are needed next
-(:mod:`headrace.store.segment.read_ahead`). A message that is not written yet is in the log's
-buffers; a message that compaction copied is read from its copy. A large body is verified with its
-record, and not read ahead.
+A message is read together with the messages after it if they are probably needed next
+(:mod:`headrace.store.segment.read_ahead`). A message that is not written yet is read from the log's
+buffers, a message that compaction copied from its copy. A large body is verified with its record,
+and never read ahead.
 """
 
 import errno
@@ -20,7 +20,7 @@ if not cython.compiled:
     from headrace.store.segment.read_ahead import ReadAhead
     from headrace.store.segment.record import HEAD as C_HEAD
     from headrace.store.segment.record import MESSAGE_HEAD as C_MESSAGE_HEAD
-    from headrace.store.segment.record import first_word, intact, residue
+    from headrace.store.segment.record import check_record, first_word, residue
     from headrace.store.segment.segment import Segment
     from headrace.wire.memory import cut, get32, get64
 
@@ -64,49 +64,49 @@ class PageIn:
     def load(self, message: Message) -> None:
         """Load a message's data from the buffers or the disk."""
         segment, offset = self.find(message.position)
-        slab: bytes | bytearray
+        buffer: bytes | bytearray
         if offset < segment.written:
             size = READ_SLACK + (message.header_units << 8)
             if not message.flags & C_LARGE:
                 size += message.body_size
-            slab, base = self.slab(segment, offset, size)
+            buffer, base = self.read_record(segment, offset, size)
         else:
-            slab, base = self.log.pending(segment, offset)
-        q = 4 * get32(slab, base + 44)
-        n = get32(slab, base + 48)
+            buffer, base = self.log.pending(segment, offset)
+        q = 4 * get32(buffer, base + 44)
+        n = get32(buffer, base + 48)
         start = base + C_MESSAGE_HEAD + q
         if message.flags & C_LARGE:
-            message.parts = self.load_body(segment, offset, slab, base, C_MESSAGE_HEAD + q + n)
-        message.data = cut(slab, start, start + n)
+            message.parts = self.load_body(segment, offset, buffer, base, C_MESSAGE_HEAD + q + n)
+        message.data = cut(buffer, start, start + n)
 
-    def arrival(self, position: int) -> int:
-        """Return the arrival time of a message (ms), the only field that is read."""
+    def read_arrival_ms(self, position: int) -> int:
+        """Return the arrival time of a message (ms); nothing else of it is read."""
         segment, offset = self.find(position)
         if offset >= segment.written:
-            slab, base = self.log.pending(segment, offset)
-            return get64(slab, base + 24)
-        block = self.read_ahead.find(segment.number, offset, 32)
+            buffer, base = self.log.pending(segment, offset)
+            return get64(buffer, base + 24)
+        block = self.read_ahead.find_block(segment.number, offset, 32)
         if block is not None:
             return get64(block.data, offset - block.start + 24)
         handle = segment.handle if segment.handle >= 0 else self.files.handle(segment)
         data = self.disk.read(handle, 8, offset + 24)
         return get64(data, 0) if len(data) == 8 else 0
 
-    def slab(self, segment: "Segment", offset: int, size: int) -> tuple[bytes, int]:
-        """Return bytes with a verified record (without a large body), and its offset there.
+    def read_record(self, segment: "Segment", offset: int, size: int) -> tuple[bytes, int]:
+        """Return bytes that contain a verified record, and the offset of the record in them.
 
-        ``size`` is the expected size of the record, without a large body.
+        A large body is not read. ``size`` is the expected size of the record without it.
         """
-        block = self.read_ahead.find(segment.number, offset, C_MESSAGE_HEAD)
+        block = self.read_ahead.find_block(segment.number, offset, C_MESSAGE_HEAD)
         if block is not None:
             data = block.data
             base = offset - block.start
-            length = intact(data, base, len(data), segment.seed)
+            length = check_record(data, base, len(data), segment.seed)
             if length:
                 block.used += length
                 return data, base
         handle = self.files.handle(segment)
-        size = self.read_ahead.plan(segment.number, offset, size)
+        size = self.read_ahead.plan_read(segment.number, offset, size)
         data = self.disk.read(handle, min(size, segment.written - offset), offset)
         if len(data) >= C_MESSAGE_HEAD:
             length = get32(data, 0)
@@ -118,9 +118,9 @@ class PageIn:
                     data = self.disk.read(handle, head_size, offset)
                 if head_size <= len(data) < length:
                     return data, 0  # Verified together with the body.
-            length = intact(data, 0, len(data), segment.seed)
+            length = check_record(data, 0, len(data), segment.seed)
             if length:
-                block = self.read_ahead.keep(segment.number, offset, data)
+                block = self.read_ahead.add_block(segment.number, offset, data)
                 block.used = length
                 return data, 0
         raise OSError(errno.EIO, f"damaged record at {offset} of {file_name(segment.number)}")

@@ -11,10 +11,11 @@ PREPARED names a branch, its publishes and its settlements::
     | status | damaged | xid size | publishes | settles | shape | xid | publishes | settles   |
     +--------+---------+----------+-----------+---------+-------+- - -+- - - - - -+- - - - - -+
 
-``status`` is 0 for a prepared branch, else an operator's decision, after which the branch no longer
-has messages. Publishes are runs of messages that no queue has yet: first seq (8), number (4); in
-records of ``shape`` 0, which are no longer written, each is one seq (8). A settle is queue id (4),
-outcome (4) and seq (8) of a message that is not delivered. The messages are separate records.
+``status`` is 0 for a prepared branch, else an operator's decision, after which the branch has no
+messages. Publishes are runs of messages that are not in a queue yet: first seq (8), number (4). In
+records of ``shape`` 0, which are no longer written, each publish is one seq (8). A settle is the
+queue id (4), outcome (4) and seq (8) of a message that is not delivered before the decision. The
+messages are separate records.
 
 DECIDED ends a branch: status (1; 0 if nothing is remembered), zeros (7), time (8, milliseconds; the
 arrival time of its messages), xid. SETTLED records in the same transaction have its settlements.
@@ -38,16 +39,17 @@ class Prepared(NamedTuple):
 
     def encode(self) -> bytes:
         """Return the payload of the record."""
-        b = bytearray((self.status, self.damaged))
-        b += len(self.xid).to_bytes(2, "big")
-        b += len(self.publishes).to_bytes(4, "big")
-        b += len(self.settles).to_bytes(4, "big")
-        b += _RUNS.to_bytes(4, "big") + self.xid
+        payload = bytearray((self.status, self.damaged))
+        payload += len(self.xid).to_bytes(2, "big")
+        payload += len(self.publishes).to_bytes(4, "big")
+        payload += len(self.settles).to_bytes(4, "big")
+        payload += _RUNS.to_bytes(4, "big") + self.xid
         for seq, count in self.publishes:
-            b += seq.to_bytes(8, "big") + count.to_bytes(4, "big")
+            payload += seq.to_bytes(8, "big") + count.to_bytes(4, "big")
         for queue_id, seq, outcome in self.settles:
-            b += queue_id.to_bytes(4, "big") + outcome.to_bytes(4, "big") + seq.to_bytes(8, "big")
-        return bytes(b)
+            payload += queue_id.to_bytes(4, "big") + outcome.to_bytes(4, "big")
+            payload += seq.to_bytes(8, "big")
+        return bytes(payload)
 
     @classmethod
     def decode(cls, payload: bytes) -> "Prepared":

@@ -3,7 +3,7 @@ import cython
 from headrace.model.message cimport C_REDELIVERED, Message
 from headrace.store.segment.record cimport (
     C_BEGIN, C_CLEAN, C_COMMIT, C_COUNTED, C_DECIDED, C_DEFINED, C_DROPPED, C_FACT, C_GROUP, C_MARKED, C_MESSAGE,
-    C_MOVED, C_PREPARED, C_RESERVED, C_RETIRED, C_RETURNED, C_SEALED, C_SETTLED, intact, next_intact,
+    C_MOVED, C_PREPARED, C_RESERVED, C_RETIRED, C_RETURNED, C_SEALED, C_SETTLED, check_record, find_record_from,
 )
 from headrace.store.journal.rows cimport Rows
 from headrace.store.segment.segment cimport Segment
@@ -22,7 +22,7 @@ cdef class Recovery:
     cdef public str directory
     cdef public str name
     cdef public u64 secret
-    cdef public bint clean
+    cdef public bint is_clean
     cdef public u32 next_number
     cdef public list segments
     cdef public list spares

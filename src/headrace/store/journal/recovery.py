@@ -2,19 +2,18 @@
 """Recovery: reading a journal.
 
 All segments are read in order, and every record is verified. Messages become rows
-(:mod:`headrace.store.journal.rows`), from which settlements are struck. Segments are read in chunks
-that fit into the processor's cache. The last segment is read as a whole, and so is one with damage
-or with a record larger than a chunk.
+(:mod:`headrace.store.journal.rows`); settlements are subtracted from the rows. Segments are read in
+chunks that fit into the processor's cache. Three segments are read as a whole: the last one, one
+with damage, and one with a record larger than a chunk.
 
 The end. The last segment ends at the first offset without a record: its file was reserved in full,
-or a write was torn. Bytes behind the offset are cut off, unless a GROUP record or another segment
-behind it proves that the offset had been synced: then the log is damaged there
+or a write was torn. The bytes after that offset are cut off, unless a later GROUP record or segment
+proves that the offset had been synced. Then the log is damaged at the offset
 (:mod:`headrace.store.segment.quarantine`).
 
-Transactions. Records between BEGIN and COMMIT count only with the COMMIT; the log is cut back to a
-BEGIN without COMMIT. Messages of prepared branches are skipped and returned separately. Messages
-that a job prepared without a decision are dropped by each recovery, until their segments are
-recycled.
+Transactions. Records between BEGIN and COMMIT are valid only with the COMMIT; the log is cut back
+to a BEGIN without COMMIT. Messages of prepared branches are returned separately. Messages of jobs
+that were prepared and not decided are dropped by each recovery, until their segments are recycled.
 """
 
 import logging
@@ -33,7 +32,7 @@ from headrace.store.journal.delivery_counts import DeliveryCounts, RecoveredCoun
 from headrace.store.journal.keyvalue import CurrentFacts
 from headrace.store.journal.keyvalue import decode as decode_fact
 from headrace.store.journal.prepared_record import Prepared, read_decided
-from headrace.store.replacement import NEW, prove, write_whole
+from headrace.store.replacement import NEW, verify_or_replace, write_whole
 from headrace.store.segment.headers import Headers, read_headers
 from headrace.store.segment.quarantine import put_aside
 from headrace.store.segment.reached import read_reached, write_reached
@@ -62,7 +61,7 @@ if not cython.compiled:
     from headrace.store.segment.record import RETURNED as C_RETURNED
     from headrace.store.segment.record import SEALED as C_SEALED
     from headrace.store.segment.record import SETTLED as C_SETTLED
-    from headrace.store.segment.record import intact, next_intact
+    from headrace.store.segment.record import check_record, find_record_from
     from headrace.store.segment.segment import Segment
     from headrace.wire.memory import get32, get64
 
@@ -70,10 +69,10 @@ if not cython.compiled:
 log = logging.getLogger(__name__)
 
 CHUNK = 256 << 10  # Bytes.
-TORN_LOOK = 1 << 20  # Bytes after a torn write that are searched for records.
+TORN_BYTES_SEARCHED = 1 << 20  # Bytes after a torn write that are searched for records.
 CHAINED = 5  # The first version of segments that name their predecessor.
 
-# The extent of the bytes that a scan gets of a segment.
+# The part of a segment that a scan has in its buffer.
 PARTIAL = 0  # A chunk: the scan ends at the first offset without a record.
 WHOLE = 1  # The whole segment: records may follow after damage.
 LAST = 2  # The whole of the last segment, which may end anywhere.
@@ -95,7 +94,7 @@ class Recovery:
         self.directory = directory
         self.name = name
         self.secret = 0
-        self.clean = True
+        self.is_clean = True
         self.next_number = 1
         self.segments: list[Segment] = []
         self.spares: list[str] = []
@@ -113,9 +112,8 @@ class Recovery:
         self.reached = 0  # The number of the last segment known to exist.
         self.counts = RecoveredCounts()
         self.branch_rows: set[int] = set()  # Rows of the publishes of prepared branches.
-        self.shared_transactions: set[int] = (
-            set()
-        )  # Committed transactions with a part in a stream's log.
+        # The numbers of committed transactions that have records in a stream's log.
+        self.shared_transactions: set[int] = set()
         self.locked: set[tuple[int, int]] = set()  # (queue id, seq) settled in prepared branches.
 
     # --- Files ------------------------------------------------------------------------------
@@ -157,7 +155,7 @@ class Recovery:
                 in_chunks = head is not None and number < last
                 if in_chunks:
                     self.scan_chunks(segment, handle, buffer, size)
-                if not in_chunks or (segment.end < size and not segment.sealed):
+                if not in_chunks or (segment.end < size and not segment.is_sealed):
                     if size > len(buffer):
                         buffer.clear()  # Only one buffer at a time is in memory.
                         buffer = bytearray(size)
@@ -170,21 +168,21 @@ class Recovery:
                     self.scan(segment, buffer, 0, size, C_WHOLE if number < last else C_LAST)
                 self.segments.append(segment)
                 if number == self.reached and segment.end <= HEADER:
-                    self.log_lost(number)
+                    self.log_lost_records(number)
                 if number >= last:
-                    self.prove(path, handle, buffer, segment.end, size)
+                    self.finish_last_segment(path, handle, buffer, segment.end, size)
             finally:
                 self.disk.close(handle)
             segment.size = segment.end
             segment.written = segment.end
-            segment.sealed = True
+            segment.is_sealed = True
         self.check_chain(headers)
         self.roll_back()
         self.drop_jobs()
         self.rows.count_unsettled({segment.number: segment for segment in self.segments})
 
     def check_chain(self, headers: Headers) -> None:
-        """Refuse a log that lacks a segment.
+        """Check that no segment of the log is missing.
 
         Raises:
             StoreError: a segment is missing.
@@ -218,13 +216,13 @@ class Recovery:
     def remove_empty_segment(self, number: int) -> None:
         """Remove an empty segment at the end of the log."""
         if number <= self.reached:
-            self.log_lost(number)
+            self.log_lost_records(number)
             last = len(self.segments) - 1
             self.set_last_segment(self.segments[last].number if last >= 0 else 0)
         self.disk.remove(self.path(number))  # The segment was created and not written.
 
-    def log_lost(self, number: int) -> None:
-        """Report that the last segment has lost its contents."""
+    def log_lost_records(self, number: int) -> None:
+        """Log that the last segment has lost its contents."""
         name = file_name(number)
         log.error("journal %s: %s is empty: its records are lost", self.name, name)
 
@@ -238,9 +236,11 @@ class Recovery:
         """Return the path of a segment."""
         return os.path.join(self.directory, file_name(number))
 
-    def prove(self, path: str, handle: int, buffer: bytearray, end: int, size: int) -> None:
-        """Cut the last segment, and sync it unless the log was closed regularly."""
-        if not self.clean and not prove(self.disk, path, handle, buffer, end):
+    def finish_last_segment(
+        self, path: str, handle: int, buffer: bytearray, end: int, size: int
+    ) -> None:
+        """Verify the last segment, unless the log was closed regularly, and cut off its end."""
+        if not self.is_clean and not verify_or_replace(self.disk, path, handle, buffer, end):
             return
         if end < size:
             self.disk.truncate(handle, end)
@@ -269,15 +269,15 @@ class Recovery:
             self.disk.close(handle)
 
     def is_empty(self, buffer: bytearray, size: int, segment: "Segment") -> bool:
-        """Return True if a segment without a valid header has no valid record either."""
+        """Return True if a segment without a valid header also has no valid record."""
         end = size & ~7
-        return next_intact(buffer, HEADER, end, segment.seed) == end
+        return find_record_from(buffer, HEADER, end, segment.seed) == end
 
     # --- Records ----------------------------------------------------------------------------
 
     def scan_chunks(self, segment: "Segment", handle: int, buffer: bytearray, size: int) -> None:
         """Read the records of a segment up to its end, or to a record larger than a chunk."""
-        while segment.end < size and not segment.sealed:
+        while segment.end < size and not segment.is_sealed:
             base = segment.end
             size_read = self.disk.read_into(handle, buffer, min(CHUNK, size - base), base)
             self.scan(segment, buffer, base, size_read, C_PARTIAL)
@@ -294,7 +294,7 @@ class Recovery:
         offset = segment.end - base
         end = size & ~7
         while offset < end:
-            length = intact(buffer, offset, end, segment.seed)
+            length = check_record(buffer, offset, end, segment.seed)
             if length == 0:
                 if extent == C_PARTIAL:
                     break
@@ -306,10 +306,10 @@ class Recovery:
             type = buffer[offset + 4]
             if type in (C_MESSAGE, C_MOVED, C_RETURNED):
                 self.rows.add(segment, buffer, offset, type, base + offset)
-                self.clean = False
+                self.is_clean = False
             elif type == C_SEALED:
                 offset += length
-                segment.sealed = True
+                segment.is_sealed = True
                 break
             elif type == C_BEGIN:
                 self.commit()  # Its COMMIT was damaged: transactions do not overlap.
@@ -320,7 +320,7 @@ class Recovery:
                 if length > 16:
                     self.add_shared_transaction(segment, get64(buffer, offset + 16))
             elif type == C_GROUP:
-                self.clean = False  # A stream's log may have records of this group.
+                self.is_clean = False  # A stream's log may have records of this group.
                 if self.open_transaction is not None:
                     self.commit()  # Its COMMIT was damaged; a group holds whole transactions.
             else:
@@ -341,28 +341,31 @@ class Recovery:
         segment.shared_transactions.append(number)
 
     def apply_record(self, segment: "Segment", type: int, payload: bytes, deferred: bool) -> None:
-        """Apply a record other than a message; settlements of a transaction are deferred."""
+        """Apply a record other than a message.
+
+        If it is ``deferred`` until a COMMIT, only the delivery marks in it are applied.
+        """
         if type == C_RESERVED:
             queue_id, seq = get64(payload, 0), get64(payload, 8)
             self.reserved[queue_id] = seq
             if segment.reserved is None:
                 segment.reserved = {}
             segment.reserved[queue_id] = seq
-            self.clean = False
+            self.is_clean = False
         elif type == C_MARKED:
-            self.mark(payload)
+            self.apply_marks(payload)
             if segment.marks is None:
                 segment.marks = []
             segment.marks.append(payload)
         elif type == C_CLEAN:
             self.reserved.clear()
-            self.clean = True
+            self.is_clean = True
         elif not deferred:
             self.apply_settlement(segment, type, payload)
-            self.clean = False
+            self.is_clean = False
 
     def apply_settlement(self, segment: "Segment", type: int, payload: bytes) -> None:
-        """Apply settlements, deliveries and drops."""
+        """Apply a record of settlements, drops, branches, definitions, facts or counts."""
         if type == C_SETTLED:
             for offset in range(0, len(payload), 16):
                 queue_id, seq = get32(payload, offset), get64(payload, offset + 4)
@@ -378,7 +381,7 @@ class Recovery:
         elif type == C_DECIDED:
             self.decide(payload)
         elif type == C_FACT:
-            self.facts.note(*decode_fact(payload), segment)
+            self.facts.record(*decode_fact(payload), segment)
         elif type == C_DEFINED:
             self.define(*decode_fact(payload), segment)
         elif type == C_RETIRED:
@@ -388,14 +391,14 @@ class Recovery:
 
     def define(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
         """Apply a definition; a deleted queue loses its messages."""
-        self.definitions.note(key, value, segment)
+        self.definitions.record(key, value, segment)
         queue_id = read_queue_id(key) if value is None else 0
         if queue_id:
             self.rows.drop(queue_id, self.rows.last_seq)
             self.reserved.pop(queue_id, None)
 
     def sweep_counts(self) -> dict[tuple[int, int], int]:
-        """Drop the counts of settled messages; return the positions of the others."""
+        """Remove the counts of settled messages; return the positions of the other messages."""
         entries, positions = {}, {}
         for key, entry in self.counts.entries.items():
             row = self.rows.find_in_queue(key[0], key[1])
@@ -420,7 +423,7 @@ class Recovery:
         else:
             del self.prepared[xid]
 
-    def mark(self, payload: bytes) -> None:
+    def apply_marks(self, payload: bytes) -> None:
         """Apply runs of delivered messages."""
         for offset in range(0, len(payload), 16):
             queue_id, seq = get32(payload, offset), get64(payload, offset + 4)
@@ -435,7 +438,7 @@ class Recovery:
             for type, payload in self.deferred or ():
                 if type not in (C_RESERVED, C_MARKED, C_CLEAN):
                     self.apply_settlement(self.open_transaction[0], type, payload)
-            self.clean = False
+            self.is_clean = False
         self.deferred = None
         self.open_transaction = None
 
@@ -460,16 +463,16 @@ class Recovery:
         segment.end = segment.written = segment.size = offset
         self.open_transaction = None
         self.deferred = None
-        self.clean = False
+        self.is_clean = False
 
     def drop_jobs(self) -> None:
-        """Drop the messages that undecided jobs prepared: jobs end with their process."""
+        """Drop the messages of undecided jobs, which ended with their process."""
         mark = JOB.to_bytes(4, "big")
         for xid in [xid for xid in self.prepared if xid.startswith(mark)]:
             for seq in self.prepared.pop(xid)[0].seqs():
                 row = self.rows.find(seq)
                 if row >= 0:
-                    self.rows.forget(row)
+                    self.rows.settle_all(row)
 
     # --- Damage -----------------------------------------------------------------------------
 
@@ -477,12 +480,10 @@ class Recovery:
         self, segment: "Segment", buffer: bytearray, offset: int, end: int, last: bool
     ) -> int:
         """Return the offset of the first record after damage; 0 if the log ends there."""
-        if (
-            last and next_group(buffer, offset, end, segment.seed) < 0
-        ):  # No later group was written.
-            self.log_torn(segment, buffer, offset, end)
+        if last and next_group(buffer, offset, end, segment.seed) < 0:
+            self.log_torn(segment, buffer, offset, end)  # No later group was written.
             return 0
-        next_offset = next_intact(buffer, offset + 8, end, segment.seed)
+        next_offset = find_record_from(buffer, offset + 8, end, segment.seed)
         stop = next_offset
         if next_offset == end:
             stop = offset + len(bytes(buffer[offset:end]).rstrip(b"\x00"))
@@ -493,11 +494,11 @@ class Recovery:
         return next_offset
 
     def log_torn(self, segment: "Segment", buffer: bytearray, offset: int, end: int) -> None:
-        """Report that a torn last write is cut off."""
-        end = min(end, offset + TORN_LOOK)
+        """Log that a torn last write is cut off."""
+        end = min(end, offset + TORN_BYTES_SEARCHED)
         if buffer.count(0, offset, offset + 4096) == len(buffer[offset : offset + 4096]):
             return  # Zeros are reserved bytes of the file.
-        if next_intact(buffer, offset + 8, end, segment.seed) < end:
+        if find_record_from(buffer, offset + 8, end, segment.seed) < end:
             log.warning(
                 "journal %s: cut at byte %d of %s, where a write was torn; records behind that "
                 "place are not used",
@@ -510,7 +511,7 @@ class Recovery:
         """Pass the redelivery counts to the journal."""
         if self.counts.entries:
             positions = self.sweep_counts()
-            self.counts.restore_to(counts, positions)
+            self.counts.pass_to(counts, positions)
 
     def prepared_branches(self) -> list[PreparedBranch]:
         """Return the prepared and decided branches with their messages."""
@@ -543,9 +544,9 @@ class Recovery:
         return branches
 
     def messages(self) -> Iterator[tuple[int, Message, int]]:
-        """Yield all unsettled messages outside of prepared branches, in order of seq."""
+        """Yield the unsettled messages that no prepared branch has, in order of seq."""
         rows = self.rows
-        for row in rows.in_order():
+        for row in rows.sorted_rows():
             queue_id = rows.only_queue(row)
             if queue_id == 0 or (self.branch_rows and row in self.branch_rows):
                 continue

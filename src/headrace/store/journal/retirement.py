@@ -2,8 +2,8 @@
 """Removing segments from the log, oldest first, when none of their records is needed.
 
 All messages of a removed segment are settled, or copied by compaction. Its other current records
-are appended again. Its file is removed once these records and the settlements are durable. Because
-segments are removed in order, messages are removed before their SETTLED records.
+are appended again first. The file is removed once these records and the settlements are durable.
+Because segments are removed in order, a message is removed before its SETTLED record.
 """
 
 from collections import deque
@@ -27,10 +27,13 @@ class Retirement:
         is_wasteful: Callable[[], bool],
         carry: Callable[["Segment"], bool],
     ) -> None:
-        """``is_wasteful`` returns True if the files hold far more than is needed.
+        """Set the callbacks of the journal.
 
-        ``carry`` appends a segment's current records again, as many as one turn may. It returns
-        False if more remain.
+        Args:
+            journal: the log whose segments are removed.
+            is_wasteful: returns True if the files have far more bytes than needed.
+            carry: appends current records of a segment again, up to the limit of one turn; returns
+                False if more remain.
         """
         self.journal = journal
         self.is_wasteful = is_wasteful
@@ -57,7 +60,7 @@ class Retirement:
         has_carried = False
         while len(journal.order) > 1:
             segment = journal.order[0]
-            if not segment.sealed or (segment.live and not segment.moved):
+            if not segment.is_sealed or (segment.live and not segment.is_moved):
                 return has_carried
             if 2 * segment.fact_bytes > segment.end:
                 if has_carried or not self.is_wasteful():
@@ -70,7 +73,7 @@ class Retirement:
             if not self.carry(segment):
                 return True
             journal.order.popleft()
-            segment.retired = True
+            segment.is_retired = True
             if segment.live == 0:
                 journal.segments.pop(segment.number, None)
             retired.append(segment)
@@ -81,5 +84,5 @@ class Retirement:
         journal = self.journal
         while self.pending_removals and self.pending_removals[0][1] <= journal.synced:
             segment, _ = self.pending_removals.popleft()
-            journal.files.forget(segment)
+            journal.files.close_removed(segment)
             journal.writer.submit(Recycling(journal.files, segment))

@@ -43,7 +43,7 @@ cdef class Rows:
     @cython.locals(row=Py_ssize_t, base=Py_ssize_t, unsettled=u32)
     cpdef settle(self, u32 queue_id, u64 seq, u32 count)
     cdef settle_one_of_several(self, Py_ssize_t row, u32 unsettled, u32 queue_id)
-    cpdef forget(self, Py_ssize_t row)
+    cpdef settle_all(self, Py_ssize_t row)
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
     cpdef Py_ssize_t find(self, u64 seq) except -2
     @cython.locals(row=Py_ssize_t)

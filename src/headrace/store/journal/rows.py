@@ -2,8 +2,8 @@
 """The messages read by a recovery, as rows of 56 bytes instead of objects.
 
 Settlements are subtracted from the rows. Unsettled rows become messages, whose data stay on disk.
-Most messages are in the log in order of seq and are found by binary search in a list of seqs and
-rows. The others are found through dicts.
+Most messages are in the log in order of seq: a binary search in a list of seqs finds their rows.
+Dicts have the rows of the other messages.
 """
 
 from collections.abc import Iterable
@@ -65,10 +65,10 @@ class Rows:
     def add(
         self, segment: "Segment", buffer: bytearray, start: int, type: int, offset: int
     ) -> None:
-        """Add the row of a message at ``start`` in ``buffer`` and ``offset`` in its segment."""
+        """Add a message, which is at ``start`` in ``buffer`` and at ``offset`` in its segment."""
         seq = get64(buffer, start + 16)
         count = get32(buffer, start + 44)
-        i = segment.note(offset, 0, b"")
+        i = segment.add_message(offset, 0, b"")
         row = self.count
         if row == self.capacity:
             self.capacity = 4096 if row == 0 else row * 2
@@ -102,11 +102,11 @@ class Rows:
             return
         earlier = self.find(seq)
         if earlier >= 0:
-            self.forget(earlier)
+            self.settle_all(earlier)
         self.unordered[seq] = row
 
     def add_returned(self, queue_id: int, seq: int, row: int) -> None:
-        """Add a RETURNED record; other queues' rows of the same seq are unchanged."""
+        """Add a RETURNED record of a queue; rows of the same seq in other queues stay."""
         self.settle(queue_id, seq, 1)  # Its SETTLED record may have been damaged.
         self.returned_rows[queue_id, seq] = row
 
@@ -132,7 +132,7 @@ class Rows:
         settled = self.settled.get(row)
         if settled is None:
             settled = self.settled[row] = set()
-        if queue_id in settled or queue_id not in self.ids(row):
+        if queue_id in settled or queue_id not in self.queue_ids(row):
             return
         settled.add(queue_id)
         put32(self.rows, row * C_ROW + C_AT_UNSETTLED, unsettled - 1)
@@ -141,7 +141,7 @@ class Rows:
         """Drop all messages of a queue read so far, up to ``seq``."""
         self.drops[queue_id] = (self.count, seq)
 
-    def forget(self, row: int) -> None:
+    def settle_all(self, row: int) -> None:
         """Settle a message for all its queues."""
         put32(self.rows, row * C_ROW + C_AT_UNSETTLED, 0)
 
@@ -150,9 +150,9 @@ class Rows:
         put64(self.rows, row * C_ROW + 8, when_ms)
 
     def cut_back(self, count: int) -> None:
-        """Drop rows beyond a number: their records were cut off."""
+        """Drop the rows after the first ``count``, whose records were cut off."""
         for row in range(count, self.count):
-            self.forget(row)
+            self.settle_all(row)
             put64(self.rows, row * C_ROW + C_AT_POSITION, 0)
 
     # --- Looking up -------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class Rows:
         """Return the log position of the message in a row."""
         return get64(self.rows, row * C_ROW + C_AT_POSITION)
 
-    def ids(self, row: int) -> list[int]:
+    def queue_ids(self, row: int) -> list[int]:
         """Return the queue ids in a message's record."""
         ids = self.queues.get(row)
         if ids is None:
@@ -204,10 +204,10 @@ class Rows:
         if get32(self.rows, row * C_ROW + C_AT_UNSETTLED) == 0:
             return []
         settled = self.settled.get(row, ())
-        return [queue_id for queue_id in self.ids(row) if queue_id not in settled]
+        return [queue_id for queue_id in self.queue_ids(row) if queue_id not in settled]
 
     def only_queue(self, row: int) -> int:
-        """Return the only queue of a message; 0 if it is settled, -1 if it has several queues."""
+        """Return the queue of a message; 0 if it is settled, -1 if it was for several queues."""
         if get32(self.rows, row * C_ROW + C_AT_UNSETTLED) == 0:
             return 0
         if get32(self.rows, row * C_ROW + 28) > 1:
@@ -217,7 +217,7 @@ class Rows:
     # --- Results ----------------------------------------------------------------------------
 
     def count_unsettled(self, segments: dict[int, "Segment"]) -> None:
-        """Set in the segments how many queues have not settled each message."""
+        """Set in the segments the number of queues that have not settled each message."""
         number = 0
         segment = None
         for row in range(self.count):
@@ -244,7 +244,7 @@ class Rows:
     def apply_drops(self, row: int, unsettled: int) -> int:
         """Apply dropped queues to a row; return how many queues are left."""
         seq = self.seq(row)
-        for queue_id in self.ids(row):
+        for queue_id in self.queue_ids(row):
             drop = self.drops.get(queue_id)
             if drop is None or row >= drop[0] or seq > drop[1]:
                 continue
@@ -255,7 +255,7 @@ class Rows:
         put32(self.rows, row * C_ROW + C_AT_UNSETTLED, unsettled)
         return unsettled
 
-    def in_order(self) -> Iterable[int]:
+    def sorted_rows(self) -> Iterable[int]:
         """Return all rows in order of seq."""
         order: Iterable[int] = range(self.count)
         if self.unordered or self.returned_rows:

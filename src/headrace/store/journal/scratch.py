@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scratch log: transient messages that do not fit in memory.
 
-The log is a file without a name, not synced, which is removed at the end of the process. It grows
-in chunks; a chunk without messages is used again.
+The log is an unsynced file without a name, which the system removes at the end of the process. It
+grows in chunks; a chunk without messages is used again.
 
     0          4          8                 8 + n
     +----------+----------+-----------------+----------+
     | data (n) | body (m) | data            | body     |   body: only of large messages
     +----------+----------+-----------------+----------+
 
-The position of a message is its offset plus 1. Releasing a message reads nothing: only a message at
-the start of several chunks is in more than one, and their number is remembered.
+The position of a message is its offset plus 1. Releasing a message reads nothing from the file: for
+each message that extends over several chunks, memory has their number.
 """
 
 import logging
@@ -102,7 +102,7 @@ class Scratch:
         self.buffered_bytes = offset + HEAD + n
 
     def claim_chunks(self, size: int) -> None:
-        """Find room: a free chunk, or new ones at the end of the file."""
+        """Claim room for a message: a free chunk, or new chunks at the end of the file."""
         if self.limit and not self.live.get(self.limit // self.chunk - 1):
             self.unused.append(self.limit // self.chunk - 1)
         if size <= self.chunk and self.unused:
@@ -135,15 +135,15 @@ class Scratch:
         ):
             offset -= self.buffer_offset
             return cut(self.buffer, offset, offset + size)
-        block = self.read_ahead.find(0, offset, size)
+        block = self.read_ahead.find_block(0, offset, size)
         if block is None:
-            ahead = self.read_ahead.plan(0, offset, expected)
+            ahead = self.read_ahead.plan_read(0, offset, expected)
             if offset < self.buffer_offset <= offset + ahead:
-                ahead = self.buffer_offset - offset  # The bytes behind that are not written yet.
+                ahead = self.buffer_offset - offset  # Later bytes are not written yet.
             data = self.read_file(max(min(ahead, KEEP_MAX), size), offset)
             if len(data) < size or len(data) > KEEP_MAX:
                 return data[:size]
-            block = self.read_ahead.keep(0, offset, data)
+            block = self.read_ahead.add_block(0, offset, data)
         block.used += size
         offset -= block.start
         return cut(block.data, offset, offset + size)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settlements that are not in the log yet, as runs of seqs, since consumers mostly settle in order.
+"""Settlements that are not in the log yet, as runs of seqs: consumers mostly settle in order.
 
-They become records at the end of a turn, but on a full disk with a low reserve only later.
+They are appended at the end of a turn. On a full disk whose reserve is low they wait in memory.
 """
 
 import cython
@@ -42,7 +42,7 @@ class Settlements:
     def end_run(self) -> None:
         """End the current run."""
         if self.pending_bytes + 16 > len(self.runs):
-            if self.reserve.low:  # The runs wait until the disk has free bytes.
+            if self.reserve.is_low:  # The runs wait until the disk has free bytes.
                 self.runs.extend(bytes(len(self.runs)))
             else:
                 self.flush_runs()

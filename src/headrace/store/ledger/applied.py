@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file ``applied``: up to which entry of the ledger the files of a node are durable.
+"""The file ``applied``: the last entry of the ledger that is durable in the files of a node.
 
-It has a line of JSON and its checksum: the number and the chain of the entry, and for each file the
-number of the first entry that wrote to it, and its size. The ledger keeps all entries from the
-lowest of these numbers on, so that a node without files can be filled from it.
+The file has a line of JSON and a checksum. The JSON has the number and the chain of the entry, and
+for each file its size and the number of the first entry that wrote to it. The ledger retains all
+entries from the lowest of these numbers on, so that a node without files can be filled from it.
 """
 
 import json
@@ -18,14 +18,14 @@ NAME = "applied"
 
 
 class ReplicatedFile(NamedTuple):
-    """A file as the entries of the ledger make it."""
+    """The state of a file after the applied entries of the ledger."""
 
     first: int  # The first entry that wrote to it.
-    size: int  # Bytes. On a node it may be longer: reserved room, or what a spare had before.
+    size: int  # Bytes. The local file may be longer: it has reserved room or was a spare.
 
 
 class Applied(NamedTuple):
-    """The entry up to which the files of a node are durable, and the files."""
+    """The last entry that is durable in the files of a node, and the state of these files."""
 
     number: int  # The number of the last entry.
     chain: bytes  # The chain of the last entry.

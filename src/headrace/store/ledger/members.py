@@ -11,11 +11,11 @@ LEFT = "left"  # The broker stopped regularly.
 
 
 class NameTakenError(StoreError):
-    """Another broker of the same name runs, or has taken the name since."""
+    """Another broker of the same name runs, or has seized the name."""
 
 
 class BrokerRow(NamedTuple):
-    """A broker of the cluster, as its row in the database has it."""
+    """A broker of the cluster, from its row in the database."""
 
     name: str
     seen: int
@@ -26,22 +26,22 @@ class BrokerRow(NamedTuple):
 
 
 class LedgerRow(NamedTuple):
-    """A ledger of the cluster, as its row in the database has it."""
+    """A ledger of the cluster, from its row in the database."""
 
     name: str
     owner: str  # The name of a broker; empty after a regular stop.
-    taken: str
+    owner_token: str  # Names the epoch of this owner.
     epoch: int
     last: int
     front: int
-    wanted: str  # The broker that an operator chose as its owner; empty: any.
+    preferred_owner: str  # The broker that an operator chose as its owner; empty: any.
 
 
 class SilentBroker(NamedTuple):
     """A broker whose counter is unchanged for its lease.
 
-    Its ledgers are taken only while the counter still equals ``seen``: a broker that came back may
-    have confirmed by a heartbeat that it owns them.
+    Another broker takes over its ledgers only while the counter still equals ``seen``: a broker
+    that came back may have confirmed by a heartbeat that it owns them.
     """
 
     broker: str
@@ -49,7 +49,7 @@ class SilentBroker(NamedTuple):
 
 
 class StandbyRow(NamedTuple):
-    """A standby of the database, as pg_stat_replication has it."""
+    """A standby of the database, from pg_stat_replication."""
 
     name: str
     state: str

@@ -2,7 +2,7 @@
 """Files of a directory that are objects of a ledger: bodies of file messages.
 
 Such a file gets its name when it is complete and durable, and never changes. Names are not reused.
-So a file that has the name and the size of an object is a copy of it.
+So a file with the name and the size of an object is a copy of the object.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PART = 1 << 20  # Bytes of a part of an object.
+PART_BYTES = 1 << 20  # Bytes of a part of an object.
 
 
 class ObjectFiles:
     """The files of one directory, and the objects of the same names. Used by one thread."""
 
     def __init__(self, disk: Disk, objects: Objects, directory: str, suffix: str) -> None:
-        """Files whose names end with ``suffix`` are objects; the others stay on this machine."""
+        """Files whose names end with ``suffix`` are objects; other files stay on this machine."""
         self.disk = disk
         self.objects = objects
         self.directory = directory
         self.suffix = suffix
 
     def send(self, name: str) -> None:
-        """Make a file an object of the ledger; return when it is durable there.
+        """Store a file as an object of the ledger; return when the object is durable.
 
         Raises:
-            LedgerLost: another owner has the ledger.
+            LedgerLost: another broker owns the ledger.
             OSError: the object may or may not be durable; call again.
         """
         handle = self.disk.open(os.path.join(self.directory, name))
         try:
             size = self.disk.size(handle)
-            for number, offset in enumerate(range(0, size, PART)):
-                data = self.disk.read(handle, min(PART, size - offset), offset)
+            for number, offset in enumerate(range(0, size, PART_BYTES)):
+                data = self.disk.read(handle, min(PART_BYTES, size - offset), offset)
                 self.objects.put(name, number, data)
             self.objects.complete(name, size)
         finally:
             self.disk.close(handle)
 
     def remove(self, name: str) -> None:
-        """Remove a file that is here from the ledger; see :meth:`send`."""
+        """Remove the object of a local file from the ledger; errors as :meth:`send`."""
         self.objects.remove(name)
 
     def close(self) -> None:
         """Release the connection to the engine."""
         self.objects.close()
 
-    def adopt(self) -> None:
-        """Send the local files to an empty ledger. Raises OSError, as `send` does."""
+    def send_all(self) -> None:
+        """Store the local files in an empty ledger; errors as :meth:`send`."""
         for name in sorted(self.local_sizes()):
             self.send(name)
 
-    def bring(self) -> None:
-        """Make the directory a copy of the ledger's objects.
+    def synchronize(self) -> None:
+        """Fetch missing objects and remove files without an object.
 
         Raises:
             Gap: the ledger lacks a part of an object.
@@ -76,8 +76,8 @@ class ObjectFiles:
             return
         self.disk.make_directory(self.directory)
         for name in self.disk.names(self.directory):
-            stale = name in local_sizes and sizes.get(name) != local_sizes[name]
-            if stale or name.endswith(self.suffix + NEW):
+            is_stale = name in local_sizes and sizes.get(name) != local_sizes[name]
+            if is_stale or name.endswith(self.suffix + NEW):
                 self.disk.remove(os.path.join(self.directory, name))
         for name in sorted(sizes):
             if sizes[name] != local_sizes.get(name):
@@ -85,7 +85,7 @@ class ObjectFiles:
         self.disk.sync_directory(self.directory)
 
     def local_sizes(self) -> dict[str, int]:
-        """Return the sizes of the files that are here, by name."""
+        """Return the sizes of the local files by name."""
         if not self.disk.is_directory(self.directory):
             return {}
         sizes = {}
@@ -97,7 +97,7 @@ class ObjectFiles:
         return sizes
 
     def fetch(self, name: str, size: int) -> None:
-        """Copy an object from the ledger, unless it has been removed there."""
+        """Copy an object from the ledger, unless the object was removed."""
         path = os.path.join(self.directory, name)
         handle = self.disk.open(path + NEW, create=True)
         copied = number = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk that passes each call on to another disk: the base of disks that change some calls."""
+"""A disk that passes every call to another disk; subclasses override some calls."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from headrace.store.disk import Disk
 
 
 class PassingDisk(Disk):
-    """Passes all calls on to the disk ``local``."""
+    """Passes every call to the disk ``local``."""
 
     def __init__(self, local: Disk) -> None:
         self.local = local

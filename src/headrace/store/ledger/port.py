@@ -15,31 +15,31 @@ BytesLike = bytes | bytearray | memoryview
 
 
 class LedgerLost(Exception):
-    """The ledger takes nothing more from this owner; a repeated call fails, too."""
+    """The ledger accepts no more entries from this owner; a repeated call also fails."""
 
 
 class Fenced(LedgerLost):
-    """Another broker has taken the ledger since."""
+    """Another broker has taken over the ledger."""
 
 
 class Gap(LedgerLost):
-    """The engine lacks entries that it had confirmed, or has others in their place."""
+    """The engine lacks entries that it had confirmed, or has other entries in their place."""
 
 
 class OtherHistory(Gap):
-    """The files of this node have entries that the ledger lacks, or has others in their place."""
+    """The files of this node have entries that differ from the ledger's, or that it lacks."""
 
 
 class Stalled(OSError):
-    """The engine did not take a write, or it is in doubt whether it did: repeat it."""
+    """The engine did not accept a write, or the outcome of the write is in doubt: repeat it."""
 
 
 class Position(NamedTuple):
-    """The epoch of a ledger, and the range of its entries that are kept."""
+    """The epoch of a ledger, and the range of its entries."""
 
     epoch: int  # The epoch of the owner.
-    last: int  # The number of the last entry; 0 without entries.
-    front: int  # The number of the first entry that is kept, or that would be the next.
+    last: int  # The number of the last entry; 0 if there was none.
+    front: int  # The number of the first entry; last + 1 if all entries were removed.
 
 
 class Ledger(Protocol):
@@ -49,16 +49,16 @@ class Ledger(Protocol):
     """
 
     def open(self) -> Position:
-        """Take the ledger for this broker, and shut out the owner before.
+        """Make this broker the owner of the ledger, and fence the previous owner.
 
-        An append of that owner that the engine has is among the entries; a later one fails.
+        The entries include all appends of that owner that the engine has; its later appends fail.
 
         Raises:
             OSError: the engine does not answer, or it is in doubt that this call is durable.
         """
 
     def read_position(self) -> Position:
-        """Return the position of the ledger, without taking it.
+        """Return the position of the ledger without becoming its owner.
 
         Raises:
             OSError: the engine does not answer.
@@ -67,16 +67,16 @@ class Ledger(Protocol):
     def append(self, number: int, entry: Sequence[BytesLike]) -> None:
         """Add an entry; return when a majority of the engine's disks has it.
 
-        The same call again, after an error, adds nothing twice.
+        After an error the call may be repeated: the entry is added once.
 
         Raises:
             Fenced: another broker owns the ledger.
-            Gap: the last entry of the engine is neither this one nor the one before.
+            Gap: the last entry of the engine is neither this entry nor the previous one.
             OSError: the entry may or may not be durable.
         """
 
     def read(self, after: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the entries behind a number, in order.
+        """Yield the entries after a number, in order.
 
         Raises:
             Gap: an entry is missing.
@@ -93,8 +93,8 @@ class Ledger(Protocol):
     def objects(self) -> "Objects":
         """Return the objects of this ledger, for the thread that uses the ledger."""
 
-    def beside(self) -> "Ledger":
-        """Return another connection of the same epoch, for another thread and its objects."""
+    def second_connection(self) -> "Ledger":
+        """Return a ledger of the same epoch with a second connection, for another thread."""
 
     def close(self) -> None:
         """Release the connection."""
@@ -114,14 +114,14 @@ class Objects(Protocol):
         """
 
     def part(self, name: str, number: int) -> bytes | None:
-        """Return a part of an object, numbered from 0; None behind the last.
+        """Return a part of an object, numbered from 0; None if there is no such part.
 
         Raises:
             OSError: the engine does not answer.
         """
 
     def put(self, name: str, number: int, data: BytesLike) -> None:
-        """Add a part; the object has it once it is complete.
+        """Store a part of an object, which readers see once the object is complete.
 
         Raises:
             Fenced: another broker owns the ledger.
@@ -129,14 +129,14 @@ class Objects(Protocol):
         """
 
     def complete(self, name: str, size: int) -> None:
-        """Make an object of all its parts; return when a majority of the engine's disks has it.
+        """Complete an object; return when a majority of the engine's disks has it.
 
         Raises:
             Fenced, OSError: see put.
         """
 
     def remove(self, name: str) -> None:
-        """Remove an object and its parts, if there is one.
+        """Remove an object and its parts; a missing object is not an error.
 
         Raises:
             Fenced, OSError: see put.

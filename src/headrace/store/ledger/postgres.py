@@ -8,7 +8,7 @@ on its disk. Three failures weaken that answer, and the ledger checks for each:
 - A cancelled wait succeeds, with a warning. Any warning leaves the append in doubt.
 - The standbys may be configured away while a commit waits. A second transaction of the same round
   trip reads the setting: the server reloads it for a session before it ends the session's wait.
-- The connection may end, or stay silent. The outcome of the commit is unknown then.
+- The connection may end or stop answering. Then the outcome of the commit is unknown.
 
 An append in doubt is repeated, and only an answered commit after it proves that it is durable: a
 restarted server shows entries that its standby lacks, so reading proves nothing. For the same
@@ -23,8 +23,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.store.ledger.port import BytesLike, Fenced, Gap, Position
-from headrace.store.ledger.postgres_access import HOLDERS, LedgerAccess
-from headrace.store.ledger.postgres_cluster import CHECK, Cluster
+from headrace.store.ledger.postgres_access import END_LOCK_HOLDERS, LedgerAccess
+from headrace.store.ledger.postgres_cluster import STANDBY_SETTINGS, Cluster
 from headrace.store.ledger.postgres_objects import PostgresObjects
 from headrace.store.ledger.postgres_schema import (
     AGAIN,
@@ -50,16 +50,16 @@ log = logging.getLogger(__name__)
 STATEMENT_ROWS = 128  # Rows of an entry that one statement inserts: about 1 MiB.
 STATEMENT_BYTES = STATEMENT_ROWS * ROW_BYTES
 READ_ROWS = 2048  # Rows of one read, about 16 MiB.
-TAKE_ATTEMPTS = 5
+TAKEOVER_ATTEMPTS = 5
 LOCK_NOT_AVAILABLE = "55P03"
 
 ADVANCE = b"advance"
 INSERT = b"insert"
-PROMISE = b"promise"
+CHECK_STANDBYS = b"promise"
 
 # The lock orders this statement and a heartbeat of the previous owner. After that heartbeat the
-# statement takes nothing; before it, the heartbeat finds another owner.
-TAKE = b"""with silent as (
+# statement changes no row. Before it, the heartbeat finds another owner.
+TAKE_OVER = b"""with silent as (
         select name from headrace.broker where name = $5 and seen = $6::bigint for update)
     update headrace.log set epoch = epoch + 1, owner = $2, taken = $3, wanted = ''
     where name = $1 and ($4 = '*' or taken = $4) and ($5 = '' or exists (select 1 from silent))
@@ -68,7 +68,7 @@ ANY = "*"
 REPEAT = b"""update headrace.log set last = last
     where id = $1 and taken = $2 and epoch = $3 and last = $4 returning last"""
 SEGMENTS = b"select segment, first from headrace.segment where log = $1 order by segment"
-ALL_HOLDERS = "{}"  # An array without holders, which stands for all holders.
+ALL_HOLDERS = "{}"  # An empty array of process ids selects all processes that hold the lock.
 INSERT_PART = b"""insert into %(table)b
     select $1, $2 + cut, substring($3 from cut * %(row)d + 1 for %(row)d)
     from generate_series(0, (length($3) - 1) / %(row)d) as cut"""
@@ -84,29 +84,29 @@ class PostgresLedger(LedgerAccess):
 
         Args:
             cluster: the database.
-            name: of the virtual host.
-            owner: the name of this broker, for errors of others and for operators.
+            name: the name of the ledger's virtual host.
+            owner: the name of this broker, which operators and errors of other brokers show.
         """
         super().__init__(cluster, name, owner)
         self.segment_bytes: int | None = None  # Replaces the segment size of the cluster.
-        self.rival = ANY  # Names the only epoch that open() may end.
-        # open() ends an epoch only while this broker has no heartbeats; None: without that check.
-        self.silent: SilentBroker | None = None
+        self.token_to_end = ANY  # The owner token of the only epoch that open() may end.
+        # open() ends an epoch only while this owner sends no heartbeat; None skips the check.
+        self.silent_owner: SilentBroker | None = None
         self.front = 1
         self.filled = 0  # Bytes of the segment.
 
     # --- The port ---------------------------------------------------------------------------
 
     def open(self) -> Position:
-        """Take the ledger; see `Ledger`."""
+        """Become the owner of the ledger; see `Ledger`."""
         self.epoch = 0
         with self.session() as session:
-            self.find(session)
+            self.find_or_create(session)
             self.lock(session)
-            taken = secrets.token_hex(16)
-            position = self.position(self.take(session, taken))
+            owner_token = secrets.token_hex(16)
+            position = self.parse_position(self.take_over(session, owner_token))
             self.check_answer(session)
-            self.epoch, self.taken = position.epoch, taken
+            self.epoch, self.owner_token = position.epoch, owner_token
             self.durable, self.front = position.last, position.front
             self.begin_append(session)
         return position
@@ -114,10 +114,10 @@ class PostgresLedger(LedgerAccess):
     def read_position(self) -> Position:
         """Return the position of the ledger; see `Ledger`.
 
-        The last entry of the position is certainly durable. The owner may have a later one.
+        The last entry of the position is durable. The owner may have added a later one.
         """
         with self.session() as session:
-            position = self.find(session)
+            position = self.find_or_create(session)
             self.durable = max(position.last - 1, position.front - 1, self.durable)
             return position._replace(last=self.durable)
 
@@ -132,21 +132,21 @@ class PostgresLedger(LedgerAccess):
                 self.add_segment(session, number)
             data = b"".join(entry)
             try:
-                self.send(session, number, data)
+                self.send_append(session, number, data)
             except StatementError as error:
                 if error.sqlstate != AGAIN:
                     raise
-                self.repeat(session, number)
+                self.repeat_append(session, number)
             self.filled += len(data)
             self.durable = number
 
     def read(self, after: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the entries behind a number; see `Ledger`."""
+        """Yield the entries after a number; see `Ledger`."""
         last = self.durable if self.epoch else self.read_position().last
         number = after
         while number < last:
             with self.session() as session:
-                entries = self.read_some(session, number, last)
+                entries = self.read_entries(session, number, last)
             for number, data in entries:
                 yield number, data
 
@@ -154,35 +154,44 @@ class PostgresLedger(LedgerAccess):
         """Drop the tables whose entries all have a lower number; see `Ledger`."""
         with self.session() as session:
             query = b"select headrace.trim($1, $2, $3)"
-            rows = session.query(query, self.id, self.taken, before)
+            rows = session.query(query, self.id, self.owner_token, before)
             self.check_answer(session)
             self.front = int(rows[0][0] or 0)
 
     def interrupt(self) -> None:
-        """Make the call of another thread fail soon, because another broker has the ledger."""
+        """End the call of another thread with an error, because another broker owns the ledger."""
         session = self.open_session
         if session is not None and not session.closed:
             session.interrupt()
 
     def objects(self) -> PostgresObjects:
-        """Return the objects; see `Ledger`."""
+        """Return the ledger's objects; see `Ledger`."""
         return PostgresObjects(self)
 
-    def beside(self) -> "PostgresLedger":
-        """Return another connection of the same epoch; see `Ledger`."""
+    def second_connection(self) -> "PostgresLedger":
+        """Return a ledger of the same epoch with a connection of its own; see `Ledger`."""
         other = PostgresLedger(self.cluster, self.name, self.owner)
-        other.id, other.epoch, other.taken = self.id, self.epoch, self.taken
+        other.id, other.epoch, other.owner_token = self.id, self.epoch, self.owner_token
         other.durable, other.front = self.durable, self.front
         return other
 
     # --- Taking the ledger ------------------------------------------------------------------
 
-    def take(self, session: PostgresSession, taken: str) -> Row:
-        """Become the owner, even if an owner without heartbeats has the row locked."""
-        broker, seen = self.silent or ("", 0)
-        for _ in range(TAKE_ATTEMPTS):
+    def take_over(self, session: PostgresSession, owner_token: str) -> Row:
+        """Become the owner; return the ledger's row.
+
+        If an owner without heartbeats holds the row locked, its sessions are ended.
+
+        Raises:
+            Fenced: another broker was first, or the owner is back.
+            TimeoutError: the row stayed locked.
+        """
+        broker, seen = self.silent_owner or ("", 0)
+        for _ in range(TAKEOVER_ATTEMPTS):
             try:
-                rows = session.query(TAKE, self.name, self.owner, taken, self.rival, broker, seen)
+                rows = session.query(
+                    TAKE_OVER, self.name, self.owner, owner_token, self.token_to_end, broker, seen
+                )
                 if not rows:
                     raise Fenced(
                         f"ledger {self.name!r}: another broker was first, or its owner is back"
@@ -192,7 +201,7 @@ class PostgresLedger(LedgerAccess):
                 if error.sqlstate != LOCK_NOT_AVAILABLE:
                     raise
             log.warning("ledger %r is locked by its owner: its sessions are ended", self.name)
-            session.query(HOLDERS, LOCK, self.id, ALL_HOLDERS)
+            session.query(END_LOCK_HOLDERS, LOCK, self.id, ALL_HOLDERS)
         raise TimeoutError(f"ledger {self.name!r} stayed locked by another session")
 
     # --- Appending --------------------------------------------------------------------------
@@ -208,7 +217,7 @@ class PostgresLedger(LedgerAccess):
             self.filled = int(size[0][0] or 0)
         advance = b"select headrace.advance($1, $2, $3, $4)"
         session.prepare(ADVANCE, advance, [INT4, TEXT, INT8, INT8])
-        session.prepare(PROMISE, CHECK, [])
+        session.prepare(CHECK_STANDBYS, STANDBY_SETTINGS, [])
         if segments:
             self.prepare_insert(session)
         else:
@@ -227,20 +236,20 @@ class PostgresLedger(LedgerAccess):
         return INSERT + b"%d" % self.segment
 
     def add_segment(self, session: PostgresSession, number: int) -> None:
-        """Begin a table with an entry."""
+        """Create the segment that begins with the entry `number`."""
         query = b"select headrace.add_segment($1, $2, $3)"
-        rows = session.query(query, self.id, self.taken, number)
+        rows = session.query(query, self.id, self.owner_token, number)
         self.check_answer(session)
         self.segment, self.filled = int(rows[0][0] or 0), 0
         self.prepare_insert(session)
 
-    def send(self, session: PostgresSession, number: int, data: bytes) -> None:
+    def send_append(self, session: PostgresSession, number: int, data: bytes) -> None:
         """Send an append and the check of the standbys; wait for both answers."""
         session.warnings.clear()
         key = struct.pack(">q", number)
         fence = [
             struct.pack(">i", self.id),
-            self.taken.encode(),
+            self.owner_token.encode(),
             struct.pack(">q", self.epoch),
             key,
         ]
@@ -250,7 +259,7 @@ class PostgresLedger(LedgerAccess):
             row = struct.pack(">i", offset // ROW_BYTES)
             session.send(insert, [key, row, view[offset : offset + STATEMENT_BYTES]])
         session.sync()
-        session.send(PROMISE, [])
+        session.send(CHECK_STANDBYS, [])
         session.sync()
         try:
             session.answer()
@@ -258,35 +267,35 @@ class PostgresLedger(LedgerAccess):
             if not session.closed:
                 session.answer()
             raise
-        self.check_promise(session, session.answer()[0])
+        self.check_standbys(session, session.answer()[0])
 
-    def repeat(self, session: PostgresSession, number: int) -> None:
-        """Prove that an entry of the server is durable, by a later commit.
+    def repeat_append(self, session: PostgresSession, number: int) -> None:
+        """Prove that an entry that the server has is durable, by a later commit.
 
         Raises:
             Fenced: another owner came in between.
             OSError: the entry may still be lost.
         """
-        if not session.query(REPEAT, self.id, self.taken, self.epoch, number):
+        if not session.query(REPEAT, self.id, self.owner_token, self.epoch, number):
             raise Fenced(f"ledger {self.name!r}: another broker took it")
         self.check_answer(session)
 
     # --- Reading ----------------------------------------------------------------------------
 
-    def read_some(
+    def read_entries(
         self, session: PostgresSession, after: int, last: int
     ) -> Sequence[tuple[int, bytes]]:
-        """Return at least one entry behind a number, though not all up to the last.
+        """Return the next entries after a number: at least one, at most up to `last`.
 
         Raises:
-            Gap: the server has no entry behind it.
+            Gap: the server lacks the next entry.
         """
         if self.id == 0:
-            self.find(session)
+            self.find_or_create(session)
         segments = [
             (int(row[0] or 0), int(row[1] or 0)) for row in session.query(SEGMENTS, self.id)
         ]
-        # The entry that a segment was begun for may be in the one before: it had been in doubt.
+        # The first entry of a segment may be in the previous segment: its append was in doubt.
         for segment in reversed([segment for segment, first in segments if first <= after + 1]):
             entries = self.read_segment(session, segment, after, last)
             if not entries or entries[0][0] != after + 1:
@@ -302,20 +311,20 @@ class PostgresLedger(LedgerAccess):
     def read_segment(
         self, session: PostgresSession, segment: int, after: int, last: int
     ) -> Sequence[tuple[int, bytes]]:
-        """Return the first entries of a segment behind a number; one at least if there is one."""
+        """Return the next entries of a segment after a number; none if it has no later entry."""
         limit = READ_ROWS
         while True:
             table = entries_table(self.id, segment)
             query = READ % {b"table": table, b"limit": limit}
             rows = session.query_binary(query, after, last)
-            entries = list(whole_entries(rows, cut=len(rows) == limit))
+            entries = list(join_entries(rows, cut=len(rows) == limit))
             if entries or len(rows) < limit:
                 return entries
             limit *= 2  # The entry has more rows.
 
 
-def whole_entries(rows: Sequence[Row], *, cut: bool) -> Iterator[tuple[int, bytes]]:
-    """Yield the entries that rows make up; if they were cut, without the last one.
+def join_entries(rows: Sequence[Row], *, cut: bool) -> Iterator[tuple[int, bytes]]:
+    """Yield the entries that rows make up; the last one only if the rows were not cut off.
 
     Raises:
         Gap: a row of an entry is missing.

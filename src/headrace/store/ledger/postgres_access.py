@@ -17,7 +17,7 @@ NEW_LOG = b"""insert into headrace.log (name, owner, taken, epoch, last, front)
     values ($1, '', '', 0, 0, 1) on conflict (name) do nothing"""
 FIND_LOG = b"select id, epoch, last, front from headrace.log where name = $1"
 LOCK_LOG = b"select pg_advisory_lock_shared($1, $2)"
-HOLDERS = b"""select pg_terminate_backend(pid) from pg_locks
+END_LOCK_HOLDERS = b"""select pg_terminate_backend(pid) from pg_locks
     where locktype = 'advisory' and classid = $1 and objid = $2 and objsubid = 2
     and database = (select oid from pg_database where datname = current_database())
     and pid <> pg_backend_pid()
@@ -33,7 +33,7 @@ class LedgerAccess:
         self.owner = owner
         self.id = 0  # The id of the ledger's row; 0 while unknown.
         self.epoch = 0  # 0 while this broker does not own the ledger.
-        self.taken = ""  # Names this epoch of this owner.
+        self.owner_token = ""  # Random; names this epoch of this owner.
         self.durable = 0  # The number of the last entry that is known to be durable.
         self.segment = 0  # The segment of the next entry; 0 while unknown.
         self.open_session: PostgresSession | None = None
@@ -44,10 +44,12 @@ class LedgerAccess:
 
     @contextlib.contextmanager
     def session(self) -> Iterator[PostgresSession]:
-        """Yield a session; after an error without an answer, the next call has a new one.
+        """Yield a session. After an error without an answer the next call opens a new session.
 
         Raises:
-            Fenced, Gap, OSError: by the answer of the server.
+            Fenced: another broker owns the ledger.
+            Gap: the server lacks an entry.
+            OSError: the server did not answer, or refused a statement.
         """
         try:
             if self.open_session is None:
@@ -66,7 +68,7 @@ class LedgerAccess:
             raise
         except LedgerLost:
             raise
-        except BaseException:  # Answers may still be due in the session.
+        except BaseException:  # The session may still receive answers.
             self.abandon()
             raise
 
@@ -77,13 +79,15 @@ class LedgerAccess:
             self.close()
 
     def end_abandoned(self, session: PostgresSession) -> None:
-        """End the abandoned sessions, which may hold the ledger's row locked."""
+        """End the abandoned sessions, which may have the ledger's row locked."""
         if self.abandoned:
-            session.query(HOLDERS, LOCK, self.id, f"{{{','.join(map(str, self.abandoned))}}}")
+            session.query(
+                END_LOCK_HOLDERS, LOCK, self.id, f"{{{','.join(map(str, self.abandoned))}}}"
+            )
             self.abandoned.clear()
 
-    def find(self, session: PostgresSession) -> Position:
-        """Return the position of the ledger, which is created if missing.
+    def find_or_create(self, session: PostgresSession) -> Position:
+        """Return the position of the ledger; create the ledger if it is missing.
 
         Raises:
             Gap: the ledger lacks entries that were durable.
@@ -91,7 +95,7 @@ class LedgerAccess:
         while not (rows := session.query(FIND_LOG, self.name)):
             session.query(NEW_LOG, self.name)
         self.id = int(rows[0][0] or 0)
-        position = self.position(rows[0])
+        position = self.parse_position(rows[0])
         if position.last < self.durable:
             raise Gap(
                 f"ledger {self.name!r} ends at entry {position.last}, but entry {self.durable} was "
@@ -100,19 +104,19 @@ class LedgerAccess:
         return position
 
     def lock(self, session: PostgresSession) -> None:
-        """Mark the session as one that may hold the ledger's row locked; others may do so, too."""
+        """Mark the session as one that may lock the ledger's row; several sessions may."""
         session.query(LOCK_LOG, LOCK, self.id)
 
     def check_answer(self, session: PostgresSession) -> None:
-        """Raise OSError unless a standby has the commit, by the last answer."""
+        """Raise OSError unless a standby has the last commit of the session."""
         self.cluster.check_answer(session)
 
-    def check_promise(self, session: PostgresSession, row: Row) -> None:
-        """Raise OSError after a warning, or when commits wait for no standby."""
+    def check_standbys(self, session: PostgresSession, row: Row) -> None:
+        """Raise OSError after a warning, or if commits wait for no standby."""
         self.cluster.check_warnings(session, session.warnings)
-        self.cluster.check_promise(*row)
+        self.cluster.check_standbys(*row)
 
-    def position(self, row: Row) -> Position:
+    def parse_position(self, row: Row) -> Position:
         """Return the position in a row of headrace.log."""
         _, epoch, last, front = (int(value or 0) for value in row)
         return Position(epoch, last, front)

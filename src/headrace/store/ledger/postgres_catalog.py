@@ -61,17 +61,16 @@ class PostgresCatalog:
             self.open_session = None
 
 
-class Removal:
+class LedgerRemoval:
     """Removes the ledgers that the catalog lacks, in bounded steps.
 
-    Such a ledger belongs to a deleted virtual host, for good, since the number in its name is given
-    once. Each step names the version of the catalog that was judged, and fails if the database has
-    another one: this broker's copy may be older than a new virtual host, and newer than a database
-    that was restored.
+    Such a ledger belongs to a deleted virtual host, whose number is never used again. Each step
+    names the version of the catalog that was read, and fails if the database has another version:
+    this broker's copy may be older than a new virtual host, and newer than a restored database.
 
-    A step removes one segment, or some rows, so that no statement takes long, and its locks are
-    few. The first one shuts out an owner. A ledger that is removed in part is one that the catalog
-    lacks: any broker goes on with it. Calls block, and come from one thread at a time.
+    A step removes one segment, or some rows, so that each statement is short and takes few locks.
+    The first step fences the owner. The catalog still lacks a partly removed ledger, so any broker
+    can continue its removal. Calls block, and come from one thread at a time.
     """
 
     def __init__(
@@ -82,14 +81,14 @@ class Removal:
         self.catalog = PostgresCatalog(cluster)
 
     def remove(self, ledgers: Iterable[str], stopped: threading.Event) -> list[str]:
-        """Remove ledgers that are missing in the catalog; return the ones removed completely.
+        """Remove ledgers that the catalog lacks; return the names of the fully removed ledgers.
 
         Args:
-            ledgers: names; those of the catalog stay.
-            stopped: ends this after a step.
+            ledgers: names of ledgers; those that the catalog has stay.
+            stopped: if set, the call returns after the present step.
 
         Raises:
-            CatalogChangedError: the catalog was changed meanwhile; ask again.
+            CatalogChangedError: the catalog was changed since it was read; call again.
             StoreError: the catalog is damaged.
             OSError: the engine does not answer, or it is in doubt what was removed.
         """
@@ -102,11 +101,11 @@ class Removal:
         for name in ledgers:
             if name in kept:
                 continue
-            is_gone = False
-            while steps < STEPS and not is_gone and not stopped.is_set():
-                is_gone = self.step(name, version)
+            is_removed = False
+            while steps < STEPS and not is_removed and not stopped.is_set():
+                is_removed = self.step(name, version)
                 steps += 1
-            if is_gone:
+            if is_removed:
                 removed.append(name)
         return removed
 
@@ -114,12 +113,12 @@ class Removal:
         """Remove a part of a ledger durably; return True if nothing is left.
 
         Args:
-            name: of the ledger.
-            version: of the catalog that lacks it.
+            name: the ledger's name.
+            version: the version of the catalog that lacks the ledger.
 
         Raises:
             CatalogChangedError: the catalog has another version.
-            OSError: see remove.
+            OSError: see :meth:`remove`.
         """
         session = self.catalog.session()
         try:

@@ -2,9 +2,9 @@
 """The brokers of a cluster and the owners of its ledgers, in PostgreSQL.
 
 Each broker has a row with a counter, ``seen``, that it advances at regular intervals. A broker
-whose counter stands still for its lease, by the clock of the observing broker, may be replaced as
-an owner. A broker writes its lease beside the counter. Clocks of brokers are never compared. The
-epoch of a ledger shuts out an owner that was replaced too early.
+whose counter is unchanged for its lease, by the clock of the observing broker, may be replaced as
+an owner. A broker writes its lease together with the counter. Clocks of brokers are never compared.
+The epoch of a ledger fences an owner that was replaced too early.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from headrace.store.ledger.members import (
     NameTakenError,
     StandbyRow,
 )
-from headrace.store.ledger.postgres_cluster import CHECK, Cluster, UnfitServerError
+from headrace.store.ledger.postgres_cluster import STANDBY_SETTINGS, Cluster, UnfitServerError
 from headrace.store.ledger.postgres_session import PostgresSession, Row, StatementError
 
 log = logging.getLogger(__name__)
@@ -53,10 +53,10 @@ BEAT = b"""update headrace.broker set seen = seen + 1, state = $3
 BROKERS = b"""select name, seen, host, port, state, coalesce(lease_s, 0)
     from headrace.broker left join headrace.lease using (name, incarnation) order by name"""
 LEDGERS = b"select name, owner, taken, epoch, last, front, wanted from headrace.log order by name"
-WANT = b"update headrace.log set wanted = $2 where name = $1 returning name"
+SET_PREFERRED_OWNER = b"update headrace.log set wanted = $2 where name = $1 returning name"
 RELEASE = b"""update headrace.log set owner = '' where name = $1 and taken = $2
     returning name"""
-DROP = b"select headrace.drop_log(id) from headrace.log where name = $1"
+DROP_LOG = b"select headrace.drop_log(id) from headrace.log where name = $1"
 # The size of the tables alone would wait for the locks of tables that are dropped.
 SIZE = b"select pg_database_size(current_database())"
 SIZE_S = 2.0  # The interval between two reads of the size.
@@ -66,23 +66,23 @@ STANDBYS = b"""select application_name, state, sync_state,
 
 
 class Holder(NamedTuple):
-    """The process that holds the name of a broker, as the broker's row has it."""
+    """The process that holds the name of a broker, from the broker's row."""
 
     counter: int  # -1 if there is no row, or the broker left.
-    lease_s: float  # 0 if its version writes none.
+    lease_s: float  # 0 if the broker's version writes no lease.
 
 
 class Members:
-    """This broker's row, and the rows of the others; calls block, from one thread at a time."""
+    """The rows of this broker and of the others; calls block, from one thread at a time."""
 
     def __init__(self, cluster: Cluster, name: str, host: str, port: int, lease_s: float) -> None:
         """Set the name and the address of this broker; nothing is opened.
 
         Args:
             cluster: the database.
-            name: of the broker.
-            host: at which other brokers and clients reach it.
-            port: at which other brokers and clients reach it.
+            name: the broker's name.
+            host: the host at which other brokers and clients reach it.
+            port: the port at which other brokers and clients reach it.
             lease_s: seconds without a heartbeat after which others may replace it.
         """
         self.cluster = cluster
@@ -93,7 +93,7 @@ class Members:
         self.incarnation = f"{os.getpid()}-{secrets.token_hex(8)}"
         self.open_session: PostgresSession | None = None
         self.size = 0  # The bytes of the database; read if it has a limit.
-        self.sized_s = -SIZE_S
+        self.size_read_s = -SIZE_S  # When the size was read, on the monotonic clock.
 
     def session(self) -> PostgresSession:
         """Return the session; a new one after an error."""
@@ -110,8 +110,8 @@ class Members:
         """
         return self.session().query(TRY_NAME, LOCK, self.name)[0][0] == b"t"
 
-    def oust(self) -> None:
-        """End the session that holds the name of this broker, and hold it here.
+    def seize_name(self) -> None:
+        """End the session that holds the name of this broker, and lock the name here.
 
         Raises:
             OSError: the engine does not answer.
@@ -166,62 +166,62 @@ class Members:
         self.check_answer(session)
         brokers = [parse_broker_row(row) for row in session.query(BROKERS)]
         ledgers = [parse_ledger_row(row) for row in session.query(LEDGERS)]
-        unfit = self.unfit(session)
+        unfit = self.unfit_reason(session)
         self.read_size(session)
         return ClusterRows(brokers, ledgers, unfit, self.size)
 
     def read_size(self, session: PostgresSession) -> None:
         """Read the size of the database, at intervals; a refusal ends no heartbeat."""
         now_s = time.monotonic()
-        if not self.cluster.size_max or now_s - self.sized_s < SIZE_S:
+        if not self.cluster.size_max or now_s - self.size_read_s < SIZE_S:
             return
-        self.sized_s = now_s
+        self.size_read_s = now_s
         try:
             self.size = int(session.query(SIZE)[0][0] or 0)
         except StatementError as error:
             log.warning("the size of the database is not known: %s", error)
 
-    def unfit(self, session: PostgresSession) -> str:
-        """Return the reason if commits wait for no standby now; empty if they wait for one."""
+    def unfit_reason(self, session: PostgresSession) -> str:
+        """Return why commits wait for no standby; empty if they wait for one."""
         try:
-            self.cluster.check_promise(*session.query(CHECK)[0])
+            self.cluster.check_standbys(*session.query(STANDBY_SETTINGS)[0])
         except UnfitServerError as error:
             return str(error)
         return ""
 
-    def want(self, ledger: str, broker: str) -> bool:
-        """Note which broker shall own a ledger; return False if there is no such ledger.
+    def set_preferred_owner(self, ledger: str, broker: str) -> bool:
+        """Set the broker that shall own a ledger; return False if there is no such ledger.
 
         Raises:
             OSError: the engine does not answer.
         """
         session = self.session()
-        rows = session.query(WANT, ledger, broker)
+        rows = session.query(SET_PREFERRED_OWNER, ledger, broker)
         self.check_answer(session)
         return bool(rows)
 
-    def release(self, ledger: str, taken: str) -> None:
-        """Give up a ledger, for others to take at once.
+    def release(self, ledger: str, owner_token: str) -> None:
+        """Give up a ledger, so that another broker can take it over at once.
 
         Args:
-            ledger: its name.
-            taken: names the epoch of this broker; that of another one does not end.
+            ledger: the ledger's name.
+            owner_token: names the epoch of this broker; an epoch of another owner stays.
 
         Raises:
             OSError: the engine does not answer.
         """
         session = self.session()
-        session.query(RELEASE, ledger, taken)
+        session.query(RELEASE, ledger, owner_token)
         self.check_answer(session)
 
-    def drop(self, ledger: str) -> None:
-        """Remove a ledger with its entries.
+    def delete_ledger(self, ledger: str) -> None:
+        """Delete a ledger with its entries.
 
         Raises:
             OSError: the engine does not answer.
         """
         session = self.session()
-        session.query(DROP, ledger)
+        session.query(DROP_LOG, ledger)
         self.check_answer(session)
 
     def standbys(self) -> list[StandbyRow]:
@@ -236,7 +236,7 @@ class Members:
         ]
 
     def check_answer(self, session: PostgresSession) -> None:
-        """Raise OSError if no standby has the commit, by the last answer."""
+        """Raise OSError if the last answer came with a warning that no standby has the commit."""
         self.cluster.check_warnings(session, session.warnings)
 
     def close(self) -> None:
@@ -259,5 +259,5 @@ def parse_broker_row(row: Row) -> BrokerRow:
 
 def parse_ledger_row(row: Row) -> LedgerRow:
     """Return the ledger in a row of `LEDGERS`."""
-    name, owner, taken, epoch, last, front, wanted = map(text, row)
-    return LedgerRow(name, owner, taken, int(epoch), int(last), int(front), wanted)
+    name, owner, owner_token, epoch, last, front, preferred_owner = map(text, row)
+    return LedgerRow(name, owner, owner_token, int(epoch), int(last), int(front), preferred_owner)

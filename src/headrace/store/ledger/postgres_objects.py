@@ -39,7 +39,7 @@ class PostgresObjects:
         """Return the complete objects; see `Objects`."""
         with self.ledger.session() as session:
             if self.ledger.id == 0:
-                self.ledger.find(session)
+                self.ledger.find_or_create(session)
             rows = session.query(SIZES, self.ledger.id)
         return {str(name or b"", "utf-8"): int(size or 0) for name, size in rows}
 
@@ -56,14 +56,14 @@ class PostgresObjects:
         with ledger.session() as session:
             session.prepare(PUT, PUT_PART, [INT4, TEXT, TEXT, INT4, BYTEA])
             session.warnings.clear()
-            key = [struct.pack(">i", ledger.id), ledger.taken.encode(), name.encode()]
+            key = [struct.pack(">i", ledger.id), ledger.owner_token.encode(), name.encode()]
             session.send(PUT, [*key, struct.pack(">i", number), data])
             session.sync()
             session.answer()
             ledger.check_answer(session)
 
     def complete(self, name: str, size: int) -> None:
-        """Make an object of the parts; see `Objects`."""
+        """Make the stored parts an object; see `Objects`."""
         self.change(COMPLETE, name, size)
 
     def remove(self, name: str) -> None:
@@ -71,7 +71,7 @@ class PostgresObjects:
         self.change(REMOVE, name)
 
     def sweep(self) -> None:
-        """Remove the parts of no object; see `Objects`."""
+        """Remove the parts that belong to no object; see `Objects`."""
         self.change(SWEEP)
 
     def close(self) -> None:
@@ -79,13 +79,13 @@ class PostgresObjects:
         self.ledger.close()
 
     def change(self, statement: bytes, *values: str | int) -> None:
-        """Run a statement that only the owner may run; return when a standby has it."""
+        """Run a statement that only the owner may run; return when a standby has its commit."""
         self.check_owner()
         with self.ledger.session() as session:
-            session.query(statement, self.ledger.id, self.ledger.taken, *values)
+            session.query(statement, self.ledger.id, self.ledger.owner_token, *values)
             self.ledger.check_answer(session)
 
     def check_owner(self) -> None:
-        """Raise Fenced if this broker did not take the ledger."""
+        """Raise Fenced if this broker does not own the ledger."""
         if self.ledger.epoch == 0:
             raise Fenced(f"ledger {self.ledger.name!r} was not taken by {self.ledger.owner!r}")

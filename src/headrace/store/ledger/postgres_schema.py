@@ -4,18 +4,18 @@
 ``catalog`` has one row, the users and rules of the cluster. ``broker`` has a row for each broker,
 with a counter that it advances each second.
 
-``log`` has a row for each ledger: its owner, the owner's epoch and the last entry, and the broker
-that an operator chose as its owner. Every append
-updates it, and so fences: ``taken`` is random and new for each epoch, so that two owners differ
-though a server that lost commits gave both the same epoch. Entries are cut into rows that fill a
-page each, which keeps them out of TOAST; their tables are dropped whole, so none is ever vacuumed.
+``log`` has a row for each ledger: its owner, the owner's epoch, the last entry, and in ``wanted``
+the broker that an operator chose as its owner. Every append updates the row, which fences an
+earlier owner. ``taken`` is the owner token: random, and new for each epoch, so that two owners
+differ even if a server that lost commits gave both the same epoch. Entries are cut into rows that
+fill a page each, which keeps them out of TOAST. Their tables are dropped whole and never vacuumed.
 
 ``object`` has a row for each object of a ledger that is complete, and ``object_part`` its bytes.
 
-A version of the schema is what all brokers of a cluster must know. What older brokers need not know
-is an addition: it changes no table and no function that they use, and a broker that misses it makes
-it. ``lease`` is one: the lease of a broker, valid with the incarnation of its row only, because a
-broker of an older version writes its row without it.
+All brokers of a cluster must know the version of its schema. An addition needs no new version: it
+changes no table and no function that older brokers use, and a broker that does not find it creates
+it. ``lease`` is an addition: it has the lease of a broker, and is valid only with the incarnation
+of the broker's row, because a broker of an older version writes its row without a lease.
 """
 
 VERSION = 1  # The version of the schema.
@@ -187,8 +187,8 @@ OBJECT_FUNCTIONS = (PUT_PART, COMPLETE_OBJECT, REMOVE_OBJECT, SWEEP_OBJECTS)
 FUNCTIONS = (ADVANCE, OWN, ADD_SEGMENT, TRIM, DROP_LOG, *OBJECT_FUNCTIONS)
 STATEMENTS = (*TABLES, *FUNCTIONS)
 
-# The new epoch shuts out an owner. The catalog needs no lock: a virtual host that a later version
-# has beside those of this one has a number of its own, and so another ledger.
+# The new epoch fences an owner. The catalog needs no lock: a virtual host that a later version of
+# it adds has a new number, and so another ledger.
 DROP_SOME = f"""
 create function headrace.drop_some(of_name text, of_catalog text, most integer) returns boolean
 language plpgsql as $$
@@ -217,7 +217,7 @@ begin
     return true;
 end $$"""  # noqa: S608 - The value is ours.
 
-# By a query that returns null without it.
+# By a query that returns null if the addition is missing.
 ADDITIONS = {
     "to_regclass('headrace.lease')": """create table headrace.lease (
         name text primary key, incarnation text not null, lease_s double precision not null)""",

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions with PostgreSQL in which every statement has a deadline.
 
-A commit that waits for its standby is ended by no timeout of the server, so the deadline is the
-client's: the session is closed, and the transaction is in doubt. Statements go through libpq's
-pipeline mode; all that is sent before a sync is one transaction.
+No timeout of the server ends a commit that waits for its standby. So the client has the deadline:
+it closes the session, and the transaction is in doubt. Statements go through libpq's pipeline mode.
+All statements before a sync are one transaction.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from psycopg.rows import TupleRow
 from headrace.store.errors import StoreError
 from headrace.store.ledger.port import BytesLike
 
-CONNECT_S = 3  # Seconds for each host of a list.
+CONNECT_S = 3  # Seconds to connect to each host of a list.
 ANSWER_S = 10.0
 BINARY = 1
 WARNING = "WARNING"
@@ -52,7 +52,7 @@ class StatementError(OSError):
 
 
 class Address:
-    """The servers that a URL names, and how to log in; no text of it has the password."""
+    """The servers that a URL names, and the login; neither `text` nor repr has the password."""
 
     def __init__(self, url: str) -> None:
         """Read a URL of PostgreSQL, or a connection string.
@@ -130,7 +130,7 @@ class PostgresSession:
         self.libpq.enter_pipeline_mode()
 
     def on_notice(self, notice: psycopg.errors.Diagnostic) -> None:
-        """Keep a warning: a commit whose wait for the standby was cancelled succeeds with one."""
+        """Record a warning: a commit whose wait for the standby was cancelled succeeds with one."""
         if notice.severity_nonlocalized == WARNING:
             self.warnings.append(notice.message_primary or WARNING)
 
@@ -188,14 +188,14 @@ class PostgresSession:
 
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
-        """Turn an error of libpq into one of the session, which it ends."""
+        """Turn an error of libpq into an OSError, and close the session."""
         try:
             yield
         except psycopg.Error as error:
             raise self.fail(error) from None
 
     def answer(self) -> list[Row]:
-        """Return the rows of the transaction whose answer is due.
+        """Wait for the answer of the oldest transaction; return its rows.
 
         Raises:
             StatementError, OSError: see query.
@@ -266,7 +266,7 @@ class PostgresSession:
             duplicate.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the session; the server may still finish its statements."""
+        """Close the session; the server may still finish its statements."""
         self.connection.close()
 
 

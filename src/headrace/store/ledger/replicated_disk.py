@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A disk whose files are a copy of a ledger's entries.
 
-The ledger comes first: a group is an entry of the ledger before it is written to files, so that no
-file holds what the ledger lacks. The files are written without a sync, and are read as those of the
-plain disk are. A file beside them, ``applied``, has the number of the entry up to which they are
-durable; a start applies the entries behind it again.
+A group becomes an entry of the ledger before it is written to files, so that no file has data that
+the ledger lacks. The files are written without a sync, and are read like local files. The file
+``applied`` has the number of the last entry that is durable in them; a start applies the later
+entries again.
 
-The segments of journals and streams are replicated, and the secret of the journal. Bodies of file
-messages are objects of the ledger (:mod:`headrace.store.ledger.object_files`). All other files
-belong to this machine alone: reserves, scratch files, spares, quarantined bytes.
+The segments of journals and streams and the secret of the journal are replicated. Bodies of file
+messages are objects of the ledger (:mod:`headrace.store.ledger.object_files`). All other files are
+local to this machine: reserves, scratch files, spares, quarantined bytes.
 """
 
 import errno
@@ -30,7 +30,7 @@ from headrace.store.ledger.port import (
     Position,
     Stalled,
 )
-from headrace.store.replacement import NEW, make_file
+from headrace.store.replacement import NEW, make_verified_file
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +41,15 @@ JOURNAL = "journal"
 STREAMS = "streams"
 BODIES = "staging"
 BODY = ".body"
-ADOPTED = 1 << 20  # Bytes of one entry that sends a part of a local file.
+SENT_BYTES_MAX = 1 << 20  # Bytes of a local file that one entry sends.
 MARK_EVERY = 64 << 20  # Bytes written between two writes of ``applied``.
 
 
 class Release:
-    """A job of a journal's writer: releases the entries of the ledger that no file needs."""
+    """A job of a journal's writer: removes the entries of the ledger that no file needs."""
 
     def run(self, disk: Disk) -> None:
-        """Write the mark of the durable entries, and release entries; see `ReplicatedDisk`."""
+        """Write ``applied``, and trim the ledger; see `ReplicatedDisk`."""
         assert isinstance(disk, ReplicatedDisk)
         disk.mark()
         disk.release()
@@ -65,25 +65,25 @@ class ReplicatedDisk(PassingDisk):
         self.ledger = ledger
         self.home = home  # Paths in entries are relative to this directory.
         self.bodies = self.object_files(ledger)  # The bodies of file messages.
-        self.lost: LedgerLost | None = None  # The reason why this node may write nothing more.
+        self.lost: LedgerLost | None = None  # Why this node may no longer write.
         self.epoch = 0
         self.applied = Applied(0, NO_CHAIN, {})  # The entries in the files, durable or not.
-        self.marked = 0  # The last entry that is durable here.
+        self.marked = 0  # The number of the last entry that is durable in local files.
         self.mark_every = MARK_EVERY
         self.since_mark = 0  # Bytes written since ``marked`` was set.
         self.front = 1  # The number of the ledger's first entry.
-        self.doubtful = NO_CHAIN  # The chain of an entry without an answer.
-        self.dirty: set[str] = set()  # Files with writes that are not durable here.
+        self.doubtful_chain = NO_CHAIN  # The chain of an entry whose append is in doubt.
+        self.unsynced_files: set[str] = set()  # Files with writes that may not be durable.
         self.paths: dict[int, str] = {}  # Paths of open replicated files by handle.
-        # Files that this process made or copied, so that no earlier failed sync can take from them.
-        self.fresh: set[str] = set()
-        self.missing: set[str] = set()  # Files of which a part is missing.
-        self.suspect: set[str] = set()  # Files that failed to be synced.
-        self.stale: set[int] = set()  # Handles of suspect files, to which no write may count.
+        # Files that this process made or copied, so that no earlier failed sync affects them.
+        self.rewritten_files: set[str] = set()
+        self.incomplete_files: set[str] = set()  # Files that lack a part.
+        self.suspect_files: set[str] = set()  # Files whose last sync failed.
+        self.stale_handles: set[int] = set()  # Handles of suspect files, whose writes are refused.
 
     # --- Taking the ledger ------------------------------------------------------------------
 
-    def take(self) -> None:
+    def take_over(self) -> None:
         """Become the owner of the ledger, and bring the files to its last entry.
 
         Raises:
@@ -92,23 +92,23 @@ class ReplicatedDisk(PassingDisk):
         """
         position = self.ledger.open()
         self.epoch = position.epoch
-        self.begin_applied()
+        self.load_applied()
         self.compare_last(position)
         self.apply_until(position)
         if position.last == 0:
-            self.bodies.adopt()  # Before the journal, which names them.
-            self.adopt()
-        self.bodies.bring()
+            self.bodies.send_all()  # Before the journal, whose messages refer to them.
+            self.send_files()
+        self.bodies.synchronize()
         self.bodies.objects.sweep()
         self.cut_files()
         self.mark()
         self.release()
 
-    def adopt(self) -> None:
+    def send_files(self) -> None:
         """Send the local files to an empty ledger.
 
         Raises:
-            OSError: the engine does not answer. The ledger has a part of the files then.
+            OSError: the engine does not answer; the ledger may have a part of the files.
         """
         streams = os.path.join(self.home, STREAMS)
         homes = [os.path.join(self.home, JOURNAL)]
@@ -117,21 +117,21 @@ class ReplicatedDisk(PassingDisk):
         for home in filter(self.local.is_directory, homes):
             for path in sorted(os.path.join(home, name) for name in self.local.names(home)):
                 if self.is_replicated(path):
-                    self.adopt_file(path)
+                    self.send_file(path)
 
-    def adopt_file(self, path: str) -> None:
+    def send_file(self, path: str) -> None:
         """Send a local file to the ledger."""
         handle = self.local.open(path)
         try:
             size = self.local.size(handle)
-            for offset in range(0, max(size, 1), ADOPTED):
-                chunk = self.local.read(handle, min(ADOPTED, size - offset), offset)
+            for offset in range(0, max(size, 1), SENT_BYTES_MAX):
+                chunk = self.local.read(handle, min(SENT_BYTES_MAX, size - offset), offset)
                 self.append([Change(WRITE, path, offset, [chunk])])
         finally:
             self.local.close(handle)
 
     def follow(self) -> int:
-        """Apply the entries that another owner has added; return their number.
+        """Apply the entries that the owner has added; return the number of applied entries.
 
         Raises:
             Gap: this node has entries that the ledger lacks.
@@ -139,35 +139,40 @@ class ReplicatedDisk(PassingDisk):
         """
         before = self.applied.number
         self.apply_until(self.ledger.read_position())
-        self.bodies.bring()
+        self.bodies.synchronize()
         if self.since_mark > self.mark_every:
             self.mark()
         return self.applied.number - before
 
-    def begin_applied(self) -> None:
-        """Read the number of the last entry that is in the files, unless it is known."""
+    def load_applied(self) -> None:
+        """Read the file ``applied``, unless it was read before."""
         if self.applied.number == 0:
             self.applied = read_applied(self.local, self.home) or self.applied
             self.marked = self.applied.number
 
     def apply_until(self, position: Position) -> None:
-        """Apply the entries that the files lack."""
-        self.begin_applied()
+        """Bring the files up to date with the ledger; refill them if a part is missing.
+
+        Raises:
+            OtherHistory: the files have entries that the ledger lacks.
+            Gap, OSError: see :meth:`follow`.
+        """
+        self.load_applied()
         self.front = position.front
         if self.applied.number > position.last:
-            raise self.other_history(f"ends at entry {position.last}")
+            raise self.other_history_error(f"ends at entry {position.last}")
         if self.applied.number < self.front - 1:
-            self.begin_empty()
+            self.remove_files()
         self.apply_entries(position)
         if not self.is_complete():
-            self.begin_empty()
+            self.remove_files()
             self.apply_entries(position)
 
     def apply_entries(self, position: Position) -> None:
-        """Apply the entries of the ledger that this disk lacks, in order.
+        """Apply the entries of the ledger that the files lack, in order.
 
         Raises:
-            Gap: the ledger no longer has some of them.
+            Gap: the ledger has not all of these entries.
         """
         for number, data in self.ledger.read(max(self.applied.number, self.front - 1)):
             self.apply(number, data)
@@ -175,7 +180,7 @@ class ReplicatedDisk(PassingDisk):
             raise Gap(f"the ledger has no entry {self.applied.number + 1} of {position.last}")
 
     def is_complete(self) -> bool:
-        """Return True if all files exist, and none is too short."""
+        """Return True if all files exist and none is too short."""
         for path, file in self.applied.files.items():
             try:
                 handle = self.local.open(os.path.join(self.home, path))
@@ -183,22 +188,22 @@ class ReplicatedDisk(PassingDisk):
                 log.error("%s/%s is missing", self.home, path)
                 return False
             try:
-                if path in self.missing or self.local.size(handle) < file.size:
+                if path in self.incomplete_files or self.local.size(handle) < file.size:
                     log.error("%s/%s has become shorter", self.home, path)
                     return False
             finally:
                 self.local.close(handle)
         return True
 
-    def begin_empty(self) -> None:
-        """Remove the files: entries that would bring them up to date were trimmed."""
+    def remove_files(self) -> None:
+        """Remove the replicated files, so that all entries of the ledger are applied again."""
         if self.applied.number:
             log.warning(
                 "%s: entry %d was applied last, and the ledger begins at %d: all is read again",
                 *(self.home, self.applied.number, self.front),
             )
-        self.missing.clear()
-        self.dirty.clear()
+        self.incomplete_files.clear()
+        self.unsynced_files.clear()
         homes = {JOURNAL, *map(os.path.dirname, self.applied.files)}
         streams = os.path.join(self.home, STREAMS)
         if self.local.is_directory(streams):
@@ -211,34 +216,39 @@ class ReplicatedDisk(PassingDisk):
         self.applied = Applied(self.front - 1, NO_CHAIN, {})
 
     def apply(self, number: int, data: bytes) -> None:
-        """Apply an entry of another owner, or one whose changes this node lost."""
+        """Apply one entry to the files.
+
+        Raises:
+            Gap: the entry is damaged.
+            OtherHistory: the entry does not continue the last applied one.
+        """
         try:
             entry = decode(number, data)
         except DamagedEntryError as error:
             raise Gap(str(error)) from error
-        if self.applied.chain not in (NO_CHAIN, entry.before):
-            raise self.other_history(f"goes on at entry {number} from another one")
+        if self.applied.chain not in (NO_CHAIN, entry.previous_chain):
+            raise self.other_history_error(f"goes on at entry {number} from another one")
         for change in entry.changes:
             path = os.path.join(self.home, change.path)
-            if change.kind == REMOVE:
+            if change.operation == REMOVE:
                 self.local.remove(path)
-                self.fresh.discard(path)
+                self.rewritten_files.discard(path)
                 if self.local.is_directory(os.path.dirname(path)):
                     self.local.sync_directory(os.path.dirname(path))
-            elif change.kind == REMOVE_DIRECTORY:
+            elif change.operation == REMOVE_DIRECTORY:
                 self.local.remove_directory(path)
             else:
                 self.change_file(path, change)
-        self.note(number, entry.chain, entry.changes)
+        self.record_entry(number, entry.chain, entry.changes)
 
     def change_file(self, path: str, change: Change) -> None:
-        """Write to a file of this node, or cut it."""
+        """Apply a write or truncation to a local file."""
         self.local.make_directory(os.path.dirname(path))
-        if path not in self.fresh:
-            self.renew(path)
+        if path not in self.rewritten_files:
+            self.replace_by_copy(path)
         handle = self.local.open(path, create=True)
         try:
-            if change.kind == TRUNCATE:
+            if change.operation == TRUNCATE:
                 self.local.truncate(handle, change.offset)
             else:
                 self.local.write(handle, change.buffers, change.offset)
@@ -246,8 +256,8 @@ class ReplicatedDisk(PassingDisk):
             self.local.close(handle)
         self.local.sync_directory(os.path.dirname(path))
 
-    def renew(self, path: str) -> None:
-        """Replace a file by a copy: bytes that a failed sync lost stay lost in the file itself.
+    def replace_by_copy(self, path: str) -> None:
+        """Replace a file by a copy: a failed sync may have damaged the file itself.
 
         See :mod:`headrace.store.replacement`.
         """
@@ -258,18 +268,18 @@ class ReplicatedDisk(PassingDisk):
             try:
                 handle = self.local.open(path)
             except FileNotFoundError:  # A later entry removed it, or it is lost.
-                self.missing.add(self.relative(path))
+                self.incomplete_files.add(self.relative(path))
                 return
             try:
-                made, _, lost = make_file(self.local, path, handle, file.size, [], 0)
+                made, _, lost = make_verified_file(self.local, path, handle, file.size, [], 0)
                 self.local.close(made)
                 if lost:
                     log.error("%s: %d bytes of the old file could not be read", path, lost)
             finally:
                 self.local.close(handle)
-        self.fresh.add(path)
+        self.rewritten_files.add(path)
 
-    def other_history(self, how: str) -> OtherHistory:
+    def other_history_error(self, how: str) -> OtherHistory:
         """Return the error for a ledger that lost confirmed entries."""
         return OtherHistory(
             f"{self.home} has entry {self.applied.number} of the ledger, which {how}: the engine "
@@ -277,7 +287,7 @@ class ReplicatedDisk(PassingDisk):
         )
 
     def compare_last(self, position: Position) -> None:
-        """Check that the last applied entry is the one that the ledger has under its number.
+        """Check that the ledger has the last applied entry under the same number.
 
         Raises:
             OtherHistory: the entries differ.
@@ -292,15 +302,15 @@ class ReplicatedDisk(PassingDisk):
             except DamagedEntryError as error:
                 raise Gap(str(error)) from error
             if entry.chain != self.applied.chain:
-                raise self.other_history("has another one under this number")
+                raise self.other_history_error("has another one under this number")
             return
 
-    def bodies_beside(self) -> ObjectFiles:
-        """Return the bodies of file messages for another thread, once the ledger was taken."""
-        return self.object_files(self.ledger.beside())
+    def open_bodies(self) -> ObjectFiles:
+        """Return the bodies of file messages for another thread; this node must be the owner."""
+        return self.object_files(self.ledger.second_connection())
 
     def object_files(self, ledger: Ledger) -> ObjectFiles:
-        """Return the bodies of file messages, by a connection."""
+        """Return the bodies of file messages, which are objects of a ledger."""
         home = os.path.join(self.home, BODIES)
         return ObjectFiles(self.local, ledger.objects(), home, BODY)
 
@@ -326,47 +336,47 @@ class ReplicatedDisk(PassingDisk):
         relative_changes = [change._replace(path=self.relative(change.path)) for change in changes]
         buffers, chain = encode(number, self.applied.chain, relative_changes)
         try:
-            if self.doubtful not in (NO_CHAIN, chain):
+            if self.doubtful_chain not in (NO_CHAIN, chain):
                 raise Gap(f"entry {number} was given to the ledger with other changes")
-            self.doubtful = chain
+            self.doubtful_chain = chain
             self.ledger.append(number, buffers)
         except LedgerLost as error:
             self.lost = error
             raise
         except OSError as error:
             raise Stalled(str(error)) from error
-        self.doubtful = NO_CHAIN
-        self.note(number, chain, relative_changes)
+        self.doubtful_chain = NO_CHAIN
+        self.record_entry(number, chain, relative_changes)
 
-    def note(self, number: int, chain: bytes, changes: Sequence[Change]) -> None:
-        """Note an entry, and the files that it changes."""
+    def record_entry(self, number: int, chain: bytes, changes: Sequence[Change]) -> None:
+        """Record that an entry is applied, and the new state of the files that it changes."""
         files = self.applied.files
         for change in changes:
             path, file = change.path, files.get(change.path)
-            if change.kind == WRITE:
+            if change.operation == WRITE:
                 size = sum(map(len, change.buffers))
                 self.since_mark += size
-                self.dirty.add(path)
+                self.unsynced_files.add(path)
                 if file is None:
                     files[path] = ReplicatedFile(number, change.offset + size)
                 elif change.offset + size > file.size:
                     files[path] = file._replace(size=change.offset + size)
-            elif change.kind == TRUNCATE:
-                self.dirty.add(path)
+            elif change.operation == TRUNCATE:
+                self.unsynced_files.add(path)
                 if file is not None:
                     files[path] = file._replace(size=change.offset)
             else:
                 removed = [path]
-                if change.kind == REMOVE_DIRECTORY:
+                if change.operation == REMOVE_DIRECTORY:
                     removed = [name for name in files if name.startswith(f"{path}/")]
                 for name in removed:
                     files.pop(name, None)
-                    self.missing.discard(name)
-                    self.dirty.discard(name)
+                    self.incomplete_files.discard(name)
+                    self.unsynced_files.discard(name)
         self.applied = Applied(number, chain, files)
 
     def cut_files(self) -> None:
-        """Cut files to their sizes in the ledger: recovery takes a longer one for a torn write."""
+        """Cut files to their sizes in the ledger: to recovery a longer file has a torn write."""
         for path, file in self.applied.files.items():
             handle = self.local.open(os.path.join(self.home, path))
             try:
@@ -376,26 +386,26 @@ class ReplicatedDisk(PassingDisk):
                 self.local.close(handle)
 
     def mark(self) -> None:
-        """Make the files durable here, and write ``applied``.
+        """Sync the files, and write ``applied``.
 
-        Where it fails, more entries are applied again at the next start.
+        An error is logged; the next start then applies more entries again.
         """
         self.since_mark = 0
         try:
-            for path in sorted(self.dirty):
+            for path in sorted(self.unsynced_files):
                 self.sync_file(os.path.join(self.home, path))
             write_applied(self.local, self.home, self.applied)
         except OSError as error:
             log.warning("%s: not durable on this machine, tried again: %s", self.home, error)
         else:
-            self.dirty.clear()
+            self.unsynced_files.clear()
             self.marked = self.applied.number
 
     def release(self) -> None:
-        """Let the ledger forget the entries that no file needs, where this node is durable."""
-        # A journal without its file of the secret finds that in its segments.
+        """Trim the ledger: remove the entries that no file needs and that are durable here."""
+        # A journal without the file of its secret reads the secret from its segments.
         needed = [file.first for path, file in self.applied.files.items() if path.endswith(SEGMENT)]
-        front = min([self.marked, *needed])  # One entry at least, for its chain.
+        front = min([self.marked, *needed])  # The marked entry stays, for its chain.
         if front <= self.front:
             return
         try:
@@ -408,24 +418,26 @@ class ReplicatedDisk(PassingDisk):
             self.front = front
 
     def sync_file(self, path: str) -> None:
-        """Make a file durable here."""
-        if path in self.suspect:
-            self.renew(path)
-            self.suspect.discard(path)
+        """Sync a local file, or replace it by a copy if its last sync failed."""
+        if path in self.suspect_files:
+            self.replace_by_copy(path)
+            self.suspect_files.discard(path)
             return
         handle = self.local.open(path)
         try:
             self.local.sync(handle)
         except OSError:
-            self.suspect.add(path)
-            self.fresh.discard(path)
-            self.stale |= {open for open, of in self.paths.items() if of == path}
+            self.suspect_files.add(path)
+            self.rewritten_files.discard(path)
+            self.stale_handles |= {
+                handle for handle, open_path in self.paths.items() if open_path == path
+            }
             raise
         finally:
             self.local.close(handle)
 
     def relative(self, path: str) -> str:
-        """Return a path as entries have it."""
+        """Return a path relative to the directory of the virtual host, as in entries."""
         inside = f"{self.home}/"
         return (
             path.removeprefix(inside)
@@ -433,7 +445,7 @@ class ReplicatedDisk(PassingDisk):
             else os.path.relpath(path, self.home)
         )
 
-    # --- The port of files ------------------------------------------------------------------
+    # --- The port to files ------------------------------------------------------------------
 
     def is_replicated(self, path: str) -> bool:
         """Return True if a file is replicated by the ledger."""
@@ -443,13 +455,13 @@ class ReplicatedDisk(PassingDisk):
         handle = self.local.open(path, create=create)
         if self.is_replicated(path):
             self.paths[handle] = path
-            if path in self.suspect:
-                self.stale.add(handle)
+            if path in self.suspect_files:
+                self.stale_handles.add(handle)
         return handle
 
     def close(self, handle: int) -> None:
         self.paths.pop(handle, None)
-        self.stale.discard(handle)
+        self.stale_handles.discard(handle)
         self.local.close(handle)
 
     def sync(self, handle: int) -> None:
@@ -480,17 +492,17 @@ class ReplicatedDisk(PassingDisk):
             if self.relative(old) in self.applied.files:
                 self.append([Change(REMOVE, old)])
         elif os.path.basename(new) == SECRET_FILE and old.endswith(NEW):
-            self.append([Change(WRITE, new, 0, [self.contents(old)])])
+            self.append([Change(WRITE, new, 0, [self.read_whole(old)])])
         self.local.rename(old, new)
-        if old in self.suspect:  # A spare.
-            self.suspect.discard(old)
-            self.suspect.add(new)
+        if old in self.suspect_files:  # A spare.
+            self.suspect_files.discard(old)
+            self.suspect_files.add(new)
         elif old.endswith(NEW):
-            self.suspect.discard(new)
-            self.fresh.add(new)
+            self.suspect_files.discard(new)
+            self.rewritten_files.add(new)
 
-    def contents(self, path: str) -> bytes:
-        """Return the contents of a small file."""
+    def read_whole(self, path: str) -> bytes:
+        """Read a small file."""
         handle = self.local.open(path)
         try:
             return self.local.read(handle, self.local.size(handle), 0)
@@ -498,6 +510,6 @@ class ReplicatedDisk(PassingDisk):
             self.local.close(handle)
 
     def write(self, handle: int, buffers: Sequence[BytesLike], offset: int) -> None:
-        if handle in self.stale:
+        if handle in self.stale_handles:
             raise OSError(errno.EIO, f"{self.paths[handle]} failed to be synced")
         self.local.write(handle, buffers, offset)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The calls of an object store that segments need, and the adapter for S3, GCS and Azure.
 
-Credentials come from the environment, as the tools of each store have them (``AWS_ACCESS_KEY_ID``,
-``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_KEY`` and so on). No error has them.
+Credentials come from the environment variables that each store's tools use (``AWS_ACCESS_KEY_ID``,
+``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_KEY`` and so on). No error text has
+credentials.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ RETRY_S = 10  # Seconds for which one call repeats a failed request.
 
 
 class ObjectStore(Protocol):
-    """Objects by name. Each call raises OSError when the store does not answer, or refuses."""
+    """Objects by name. Each call raises OSError if the store does not answer, or refuses it."""
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Write an object, replacing one of that name; it is durable then."""
+        """Write an object durably, replacing an existing one of that name."""
 
     def put_new(self, name: str, data: bytes) -> bool:
-        """Write an object unless there is one of that name; return True if it was written."""
+        """Write an object unless its name exists; return True if it was written."""
 
     def size(self, name: str) -> int:
         """Return the bytes of an object; -1 if there is none."""
@@ -51,7 +52,7 @@ class ObjectStore(Protocol):
 
 
 class RemoteStore:
-    """The store behind a URL, by the package obstore."""
+    """The object store of a URL, through the package obstore."""
 
     def __init__(self, url: str) -> None:
         """``url`` is ``s3://bucket/prefix``, ``gs://…``, ``az://…`` or ``file:///directory``.
@@ -81,7 +82,7 @@ class RemoteStore:
                 self._store = from_url(url, client_options=options, retry_config=retries)
         except BaseError as error:
             raise ValueError(first_line(error)) from None
-        #: A directory's files are not synced by obstore.
+        #: The directory of a ``file`` URL, because obstore does not sync its files; else empty.
         self._directory = url.removeprefix("file://") if scheme == "file" else ""
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
@@ -145,7 +146,7 @@ class RemoteStore:
 
 
 def to_os_error(error: Exception) -> OSError:
-    """Return an error of the store as one of the disk."""
+    """Turn an error of obstore into an OSError."""
     return OSError(errno.EIO, first_line(error))
 
 

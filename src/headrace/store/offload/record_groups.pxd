@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
-from headrace.store.segment.record cimport C_MESSAGE, intact, next_intact
+from headrace.store.segment.record cimport C_MESSAGE, check_record, find_record_from
 from headrace.wire.memory cimport get32, get64, put32
 
 cdef enum:
@@ -28,7 +28,7 @@ cdef class GroupScan:
         self, bytes window, Py_ssize_t position, u64 window_offset, bint last
     ) except -1
     @cython.locals(entries=bytearray)
-    cdef int note(self, u64 offset, u64 file_offset, long long arrived_ms) except -1
+    cdef int add_record(self, u64 offset, u64 file_offset, long long arrived_ms) except -1
     cpdef end_group(self)
 
 @cython.locals(

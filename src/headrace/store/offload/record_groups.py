@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file offset and arrival time of each record of a segment.
 
-A segment that moves away leaves its record groups behind, so that offsets are found by number, time
-and bytes without reading it again. Records are in groups of about 64 KiB; within a group a record
-is 12 bytes: the differences of its offset, file offset and time (signed) from those of the record
-before it, which compress well.
+When a segment is offloaded, its record groups stay on disk, so that records are found by offset,
+time and bytes without fetching the segment. A group has the records of about 64 KiB of the segment,
+12 bytes each: the differences of offset, file offset and time (signed) to the previous record,
+which compress well.
 """
 
 import cython
 
 if not cython.compiled:
     from headrace.store.segment.record import MESSAGE as C_MESSAGE
-    from headrace.store.segment.record import intact, next_intact
+    from headrace.store.segment.record import check_record, find_record_from
     from headrace.wire.memory import get32, get64, put32
 
 GROUP_STEP = 64 << 10  # Bytes of a segment for one group.
@@ -22,7 +22,7 @@ if not cython.compiled:
 
 
 class GroupScan:
-    """Collects the records of one segment, from a window of it after another."""
+    """Collects the records of one segment, which is read window by window."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -38,16 +38,16 @@ class GroupScan:
         self.ms = 0
 
     def read_group(self, window: bytes, position: int, window_offset: int, last: bool) -> int:
-        """Read records until a group is full; return where in the window to go on.
+        """Read records until a group is full; return the position in the window to continue at.
 
         ``window_offset`` is the file offset of the window; ``last`` is True if nothing follows it.
-        A result of ``position`` means that the next record is not whole in the window.
+        If ``position`` is returned, the window has only a part of the next record.
         """
         end = len(window) & ~7
         while position < end:
-            length = intact(window, position, end, self.seed)
+            length = check_record(window, position, end, self.seed)
             if length == 0:
-                following = next_intact(window, position + 8, end, self.seed)
+                following = find_record_from(window, position + 8, end, self.seed)
                 if following >= end and not last:
                     break  # Cut off by the window.
                 position = following
@@ -56,7 +56,7 @@ class GroupScan:
                 if self.used and window_offset + position >= self.first_file_offset + C_GROUP_STEP:
                     self.end_group()
                     return position
-                self.note(
+                self.add_record(
                     get64(window, position + 16),
                     window_offset + position,
                     get64(window, position + 24),
@@ -64,7 +64,7 @@ class GroupScan:
             position += (length + 7) & ~7
         return position
 
-    def note(self, offset: int, file_offset: int, arrived_ms: int) -> None:
+    def add_record(self, offset: int, file_offset: int, arrived_ms: int) -> None:
         """Add a record to the present group."""
         if self.used == 0:
             self.first_offset = self.offset = offset
@@ -82,7 +82,7 @@ class GroupScan:
         self.used += C_ENTRY
 
     def end_group(self) -> None:
-        """Close the present group, if it has records."""
+        """End the present group if it has records."""
         if self.used:
             entries = bytes(self.entries[: self.used])
             self.groups.append((self.first_offset, self.first_file_offset, self.first_ms, entries))

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sidecars: the header and the record index of an offloaded segment, which stay on disk.
+"""Sidecars: files with the header and the record index of an offloaded segment.
 
-The file ``0000000012.offloaded`` stands in place of ``0000000012.segment``::
+The file ``0000000012.offloaded`` replaces ``0000000012.segment``::
 
     0            8         12       16     24       28                    92      96     104
     +------------+---------+--------+------+--------+---------------------+-------+-------+
     | "HEADTIER" | version | number | size | groups | header of a segment | zeros | check |
     +------------+---------+--------+------+--------+---------------------+-------+-------+
 
-Then each group of records (:mod:`headrace.store.offload.record_groups`) in 28 bytes: first offset
-(8), its file offset (4), its time (8), and of its compressed entries the offset in this file (4)
-and the size (4). A check of them (8) follows, then the entries, which have checks of their own. A
-start reads the first part only.
+Each record group (:mod:`headrace.store.offload.record_groups`) follows in 28 bytes: the first
+offset (8), its file offset (4), its time (8), and the offset (4) and size (4) of the group's
+compressed entries in this file. Then come a checksum of these (8) and the entries, which zlib
+checks. A start reads only the first part.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ SUFFIX = ".offloaded"
 MADE = ".made"  # Suffix of a sidecar whose segment has not moved yet.
 MAGIC = b"HEADTIER"
 VERSION = 1
-FIRST = struct.Struct(">8sIIQI64s4x")  # Without its check.
-GROUP = struct.Struct(">QIQII")
-CHECK = 8
+HEAD_FORMAT = struct.Struct(">8sIIQI64s4x")  # The first part without its checksum.
+GROUP_FORMAT = struct.Struct(">QIQII")
+CHECK_BYTES = 8
 WINDOW = 1 << 20  # Bytes of a segment read at a time.
 OFFSET, FILE_OFFSET, TIME = 0, 1, 2  # Columns of a group.
 
 
 class SidecarError(Exception):
-    """The file is damaged, or of a newer version; the text is the reason."""
+    """A sidecar that is damaged or of a newer version; the text is the reason."""
 
 
 class SidecarHead(NamedTuple):
@@ -59,10 +59,10 @@ def sidecar_path(segment: str) -> str:
 
 
 def make_sidecar(disk: Disk, source: str, path: str, size: int, seed: int) -> None:
-    """Read a sealed segment, and write its sidecar durably, under its name with ``.made``.
+    """Read a sealed segment, and write its sidecar durably to ``path`` with the suffix ``.made``.
 
     Raises:
-        OSError: the segment cannot be read, or the sidecar not be written.
+        OSError: the segment cannot be read, or the sidecar cannot be written.
         SidecarError: the segment has no header.
     """
     handle = disk.open(source)
@@ -74,19 +74,21 @@ def make_sidecar(disk: Disk, source: str, path: str, size: int, seed: int) -> No
         scan = scan_records(disk, handle, size, seed)
     finally:
         disk.close(handle)
-    first = FIRST.pack(MAGIC, VERSION, header.number, size, len(scan.groups), head)
+    first = HEAD_FORMAT.pack(MAGIC, VERSION, header.number, size, len(scan.groups), head)
     compressed = [zlib.compress(entries, 1) for _, _, _, entries in scan.groups]
-    offset_in_sidecar = len(first) + CHECK + GROUP.size * len(compressed) + CHECK
+    offset_in_sidecar = len(first) + CHECK_BYTES + GROUP_FORMAT.size * len(compressed) + CHECK_BYTES
     groups = bytearray()
     for (offset, file_offset, arrived_ms, _), entries in zip(scan.groups, compressed, strict=True):
-        groups += GROUP.pack(offset, file_offset, arrived_ms, offset_in_sidecar, len(entries))
+        groups += GROUP_FORMAT.pack(
+            offset, file_offset, arrived_ms, offset_in_sidecar, len(entries)
+        )
         offset_in_sidecar += len(entries)
-    parts: list[bytes | bytearray] = [first, check(first), groups, check(groups), *compressed]
+    parts: list[bytes | bytearray] = [first, checksum(first), groups, checksum(groups), *compressed]
     write_whole(disk, path + MADE, b"".join(parts))
 
 
 def scan_records(disk: Disk, handle: int, size: int, seed: int) -> GroupScan:
-    """Read all records of a segment, in short steps, for the sake of other threads."""
+    """Read all records of a segment, in steps that are short enough for other threads."""
     scan = GroupScan(seed)
     window_offset = HEADER
     window_size = WINDOW
@@ -104,8 +106,8 @@ def scan_records(disk: Disk, handle: int, size: int, seed: int) -> GroupScan:
     return scan
 
 
-def check(data: bytes | bytearray) -> bytes:
-    """Return the check of a part."""
+def checksum(data: bytes | bytearray) -> bytes:
+    """Return the checksum of a part, 8 bytes."""
     return residue(0, bytes(data), 0, len(data)).to_bytes(8, "big")
 
 
@@ -123,11 +125,14 @@ class Sidecar:
             SidecarError: the part is damaged.
             OSError: the part cannot be read.
         """
-        data = self.read(FIRST.size + CHECK, 0)
-        first = data[: FIRST.size]
-        if len(data) < FIRST.size + CHECK or check(first) != data[FIRST.size :]:
+        data = self.read(HEAD_FORMAT.size + CHECK_BYTES, 0)
+        first = data[: HEAD_FORMAT.size]
+        if (
+            len(data) < HEAD_FORMAT.size + CHECK_BYTES
+            or checksum(first) != data[HEAD_FORMAT.size :]
+        ):
             raise SidecarError(f"{self.path} is damaged")
-        magic, version, number, size, groups, head = FIRST.unpack(first)
+        magic, version, number, size, groups, head = HEAD_FORMAT.unpack(first)
         header = read_header(head)
         if magic != MAGIC or header is None or header.number != number:
             raise SidecarError(f"{self.path} is damaged")
@@ -141,11 +146,11 @@ class Sidecar:
         Raises:
             SidecarError, OSError: see :meth:`read_head`.
         """
-        data = self.read(GROUP.size * groups + CHECK, FIRST.size + CHECK)
-        entries = data[: GROUP.size * groups]
-        if len(data) < len(entries) + CHECK or check(entries) != data[len(entries) :]:
+        data = self.read(GROUP_FORMAT.size * groups + CHECK_BYTES, HEAD_FORMAT.size + CHECK_BYTES)
+        entries = data[: GROUP_FORMAT.size * groups]
+        if len(data) < len(entries) + CHECK_BYTES or checksum(entries) != data[len(entries) :]:
             raise SidecarError(f"{self.path} is damaged")
-        return list(GROUP.iter_unpack(entries))
+        return list(GROUP_FORMAT.iter_unpack(entries))
 
     def read_group(self, offset: int, size: int) -> bytes:
         """Read the records of a group.
@@ -173,7 +178,7 @@ class RecordIndex:
     def __init__(self, sidecar: Sidecar, groups: int) -> None:
         self.sidecar = sidecar
         self.groups = sidecar.index(groups)
-        #: In the form of a segment's own index: first offset, file offset, time.
+        #: Entries as in the index of a local segment: first offset, file offset, time.
         self.index = [entry[:3] for entry in self.groups]
 
     def find(self, column: int, minimum: int) -> tuple[int, int]:
@@ -194,7 +199,7 @@ class RecordIndex:
     def record_at(self, file_offset: int) -> tuple[int, int]:
         """Return offset and file offset of the last record that begins at or before a file offset.
 
-        That is the first record if all begin behind it, and -1 and -1 if there is none.
+        If all records begin later, return the first one; -1 and -1 if there is no record.
         """
         if not self.groups:
             return -1, -1
@@ -204,13 +209,13 @@ class RecordIndex:
         record = find_in_group(entries, FILE_OFFSET, file_offset + 1 - first, True)
         return offset + record[0], first + record[1]
 
-    def end(self) -> int:
-        """Return the offset behind the last record; -1 if there is none."""
+    def end_offset(self) -> int:
+        """Return the offset after the last record; -1 if there is no record."""
         offset, _ = self.record_at(1 << 40)
         return offset + 1 if offset >= 0 else -1
 
 
-def complete(disk: Disk, path: str) -> None:
-    """Give a sidecar that was made its name, durably."""
+def rename_sidecar(disk: Disk, path: str) -> None:
+    """Remove the suffix ``.made`` of a sidecar's name durably."""
     disk.rename(path + MADE, path)
     disk.sync_directory(os.path.dirname(path))

@@ -2,9 +2,10 @@
 """A broker's part of an object store: uploads, fetches and removals of segments.
 
 Objects are named ``<identity>/<stream>-<secret>/<number>.segment``: the identity of the data
-directory, the id of the stream, and the secret of its segments, which no other stream has. An
-object ``<identity>/owner`` names the one data directory that may write and delete there, by a token
-that backups do not have. So a backup restored beside its original takes nothing from it.
+directory, the id of the stream, and the secret of its segments, which no other stream has. The
+object ``<identity>/owner`` has the token of the only data directory that may write and delete
+there. Backups do not have the token, so a restored backup cannot change the objects of its
+original.
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ class Tier:
         self.trouble = ""  # The error of the store while it accepts no segment.
 
     def claim(self, data: str) -> None:
-        """Take this identity's part of the store for a data directory, or recognize it.
+        """Claim this identity's part of the store for a data directory, or verify an earlier claim.
 
         Raises:
-            StoreError: another data directory has it, or the store does not answer.
+            StoreError: another data directory has claimed it, or the store does not answer.
         """
         disk = Disk()
         path = os.path.join(data, TOKEN)
@@ -113,11 +114,11 @@ class Tier:
                 log.error("not moved to the stream store: %s", error)
                 break
             except OSError as error:
-                self._note(error.strerror or str(error))
+                self._log_trouble(error.strerror or str(error))
                 self.stopping.wait(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
                 tries += 1
                 continue
-            self._note("")
+            self._log_trouble("")
             self.post(partial(job.then, True))
             return
         self.post(partial(job.then, False))
@@ -132,7 +133,7 @@ class Tier:
         finally:
             disk.close(handle)
 
-    def _note(self, trouble: str) -> None:
+    def _log_trouble(self, trouble: str) -> None:
         if trouble and not self.trouble:
             log.error("the stream store accepts no segments, so they stay here: %s", trouble)
         elif self.trouble and not trouble:
@@ -140,27 +141,27 @@ class Tier:
         self.trouble = trouble
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete objects, soon; tried until it succeeds or the broker stops."""
-        self._submit(partial(self._repeat, partial(self.store.delete, names)))
+        """Start to delete objects; retry until it succeeds or the broker stops."""
+        self._submit(partial(self._retry, partial(self.store.delete, names)))
 
     def delete_all(self, prefix: str) -> None:
-        """Delete all objects of a stream, soon."""
-        self._submit(partial(self._repeat, partial(self._delete_all, prefix)))
+        """Start to delete all objects of a stream; see :meth:`delete`."""
+        self._submit(partial(self._retry, partial(self._delete_all, prefix)))
 
     def _delete_all(self, prefix: str) -> None:
         self.store.delete(self.store.names(prefix))
 
-    def _repeat(self, call: Callable[[], None]) -> None:
+    def _retry(self, call: Callable[[], None]) -> None:
         tries = 0
         while not self.stopping.is_set():
             try:
                 call()
             except OSError as error:
-                self._note(error.strerror or str(error))
+                self._log_trouble(error.strerror or str(error))
                 self.stopping.wait(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
                 tries += 1
             else:
-                self._note("")
+                self._log_trouble("")
                 return
 
     def close(self) -> None:
@@ -172,7 +173,7 @@ class Tier:
 
 
 class Upload:
-    """One segment on its way; ``then`` is called on the loop's thread."""
+    """The upload of one segment; ``then`` is called on the loop's thread."""
 
     def __init__(self, then: Callable[[bool], None]) -> None:
         """``then`` is called with True if the object and the sidecar are durable."""

@@ -20,7 +20,7 @@ cdef class WriteGroup:
     cdef public list writes
     cdef public u64 appended
     cdef public list streams
-    cdef public bint replicated
+    cdef public bint is_replicated
     cdef public Py_ssize_t streams_done
     cdef public Py_ssize_t writes_done
 
@@ -31,4 +31,4 @@ cdef class WriteGroup:
     @cython.locals(write=SegmentWrite, k=Py_ssize_t)
     cpdef write(self, disk, Segment segment, Py_ssize_t first, Py_ssize_t stop)
     @cython.locals(write=SegmentWrite, k=Py_ssize_t)
-    cpdef write_anew(self, Segment segment, Py_ssize_t first, Py_ssize_t stop)
+    cpdef write_to_new_file(self, Segment segment, Py_ssize_t first, Py_ssize_t stop)

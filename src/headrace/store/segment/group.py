@@ -29,7 +29,7 @@ class SegmentWrite:
 class WriteGroup:
     """A buffer with its writes, and the records of streams; a job of the writer.
 
-    Repeated after an error, it skips durable writes, and replaces a file that failed.
+    When the job is repeated after an error, it skips durable writes and replaces a failed file.
     """
 
     def __init__(
@@ -38,17 +38,17 @@ class WriteGroup:
         self.files = files
         self.buffer = buffer
         self.writes = writes
-        self.appended = appended  # The log is durable up to here with it.
+        self.appended = appended  # The log position up to which the group makes the log durable.
         self.streams: list[StreamRecords] = []
-        self.replicated = False  # The disk has it elsewhere.
+        self.is_replicated = False  # The disk has replicated the group.
         self.streams_done = 0  # Streams whose records are durable.
         self.writes_done = 0  # Durable writes.
 
     def run(self, disk: Disk) -> None:
-        """Write and sync; make the files of new segments."""
-        if disk.replicates and not self.replicated:
+        """Write and sync all records; create the files of new segments."""
+        if disk.replicates and not self.is_replicated:
             disk.replicate(self.changes())
-            self.replicated = True
+            self.is_replicated = True
         while self.streams_done < len(self.streams):
             self.streams[self.streams_done].run(disk)
             self.streams_done += 1
@@ -59,16 +59,16 @@ class WriteGroup:
                 stop += 1
             if segment.handle < 0:
                 self.files.create(segment)
-            if segment.suspect:
-                self.write_anew(segment, self.writes_done, stop)
+            if segment.is_suspect:
+                self.write_to_new_file(segment, self.writes_done, stop)
             else:
                 self.write(disk, segment, self.writes_done, stop)
-            self.writes_done = stop  # Nothing of the next segment may be written before this.
+            self.writes_done = stop  # The next segment is written only after this one is durable.
         if self.writes:
-            self.files.reach(self.writes[len(self.writes) - 1].segment.number)
+            self.files.record_reached(self.writes[len(self.writes) - 1].segment.number)
 
     def changes(self) -> list[Change]:
-        """Return the changes of files that the group makes."""
+        """Return the changes that the group makes to files."""
         changes = [change for stream in self.streams for change in stream.changes()]
         view = memoryview(self.buffer)
         for write in self.writes:
@@ -90,18 +90,18 @@ class WriteGroup:
                         with view[write.start : write.end] as data:
                             disk.write(segment.handle, [data], write.offset)
         except OSError as error:
-            segment.suspect = segment.suspect or may_have_damaged(error)
+            segment.is_suspect = segment.is_suspect or may_have_damaged(error)
             raise
         try:
             disk.sync(segment.handle)
         except OSError:
-            segment.suspect = True
+            segment.is_suspect = True
             raise
 
-    def write_anew(self, segment: "Segment", first: int, stop: int) -> None:
+    def write_to_new_file(self, segment: "Segment", first: int, stop: int) -> None:
         """Write to a new file of a segment, after a copy of the old file."""
         data: list[bytes] = []
         for k in range(first, stop):
             write = self.writes[k]
             data += write.parts or [bytes(self.buffer[write.start : write.end])]
-        self.files.begin_anew(segment, self.writes[first].offset, data)
+        self.files.replace(segment, self.writes[first].offset, data)

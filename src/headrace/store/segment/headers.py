@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The headers of all segments of a log, read before anything else."""
+"""Reading the headers of all segments of a log, the first step of a recovery."""
 
 import os
 from collections import Counter
@@ -14,10 +14,10 @@ Headers = dict[int, tuple[int, Header | None]]  # The file's size and header, by
 def read_headers(
     disk: Disk, directory: str, numbers: list[int], secret: int | None = None
 ) -> tuple[Headers, int]:
-    """Return the header of each segment, and the number of the oldest needed one.
+    """Return the header of each segment, and the number of the oldest needed segment.
 
-    A header is None if it is damaged or from an earlier use of the file. ``secret`` is the
-    contents of the file of that name, if it exists.
+    A header is None if it is damaged or from an earlier use of the file. ``secret`` is the secret
+    in the journal's file of that name, if it exists.
 
     Raises:
         StoreError: a segment has an unknown version, or is of another log.
@@ -47,7 +47,7 @@ def read_headers(
 
 
 def check_secrets(directory: str, headers: Headers, secret: int | None) -> None:
-    """Refuse a log with a segment of another one: its header would have others removed.
+    """Check that all segments are of one log: a foreign header could remove needed segments.
 
     Raises:
         StoreError: a segment is of another log.

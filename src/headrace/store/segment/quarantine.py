@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged places in a journal that had been intact.
+"""Quarantine: bytes of a journal that were durable and are damaged now.
 
-The bytes up to the next valid record are kept in ``quarantine/``, a line is logged, and the rest of
-the log is used.
+The bytes up to the next valid record are copied to ``quarantine/``, and the damage is logged. The
+rest of the log is used.
 """
 
 import logging
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-QUEUES_MAX = 1000  # A record that names more is not believed.
+QUEUES_MAX = 1000  # A larger number of queues in a damaged record is ignored.
 
 
 def put_aside(
-    disk: Disk, directory: str, name: str, segment: "Segment", d: bytearray, start: int, end: int
+    disk: Disk, directory: str, name: str, segment: "Segment", data: bytearray, start: int, end: int
 ) -> None:
-    """Keep damaged bytes of a segment and log it; ``name`` is the journal's."""
+    """Copy damaged bytes of a segment to the quarantine, and log it; ``name`` is the journal's."""
     quarantine = os.path.join(directory, "quarantine")
     path = os.path.join(quarantine, f"{segment.number:010d}-{start}")
     disk.make_directory(quarantine)
     handle = disk.open(path, create=True)
     try:
-        disk.write(handle, [bytes(d[start:end])], 0)
+        disk.write(handle, [bytes(data[start:end])], 0)
     finally:
         disk.close(handle)
     log.error(
@@ -39,18 +39,18 @@ def put_aside(
         start,
         file_name(segment.number),
         end - start,
-        describe_queues(d, start, end),
+        describe_queues(data, start, end),
         path,
     )
 
 
-def describe_queues(d: bytearray, start: int, end: int) -> str:
-    """Describe the queues of a damaged message, as far as they can be read."""
-    if end - start <= MESSAGE_HEAD or d[start + 4] not in (MESSAGE, MOVED, RETURNED):
+def describe_queues(data: bytearray, start: int, end: int) -> str:
+    """Return the queue ids in a damaged message as text; empty if they cannot be read."""
+    if end - start <= MESSAGE_HEAD or data[start + 4] not in (MESSAGE, MOVED, RETURNED):
         return ""
-    count = int.from_bytes(d[start + 44 : start + 48], "big")
+    count = int.from_bytes(data[start + 44 : start + 48], "big")
     offset = start + MESSAGE_HEAD
     if not 0 < count < QUEUES_MAX or end - offset < 4 * count:
         return ""
-    ids = [int.from_bytes(d[offset + 4 * k : offset + 4 * k + 4], "big") for k in range(count)]
+    ids = [int.from_bytes(data[offset + 4 * k : offset + 4 * k + 4], "big") for k in range(count)]
     return f", perhaps of the queues with the ids {ids}"

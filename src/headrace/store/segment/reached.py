@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number of a journal's last segment, kept outside of the journal.
+"""The file ``reached``: the number of a journal's last segment.
 
-Each segment names the one before it, so a missing one in between is noticed. The last one is named
-by a file of 24 bytes: its number is written there once something in it is durable, one sync for
-each segment. If that fails the previous number stays and a loss may go unnoticed; nothing is
-delayed.
+Each segment names the previous one, so a start notices a missing segment between two others. This
+file of 24 bytes names the last one. Its number is written once a record of the segment is durable,
+with one sync for each segment. If that fails, nothing is delayed: the previous number stays, and a
+start may not notice that the last segment is lost.
 """
 
 import os

@@ -16,9 +16,9 @@ cdef class ReadAhead:
     cdef public list blocks
 
     @cython.locals(block=ReadBlock, i=Py_ssize_t)
-    cpdef ReadBlock find(self, i64 file, i64 offset, i64 size)
+    cpdef ReadBlock find_block(self, i64 file, i64 offset, i64 size)
     @cython.locals(block=ReadBlock, i=Py_ssize_t, length=i64, ahead=i64)
-    cpdef Py_ssize_t plan(self, i64 file, i64 offset, i64 size) except -1
+    cpdef Py_ssize_t plan_read(self, i64 file, i64 offset, i64 size) except -1
     @cython.locals(block=ReadBlock)
-    cpdef ReadBlock keep(self, i64 file, i64 start, bytes data)
+    cpdef ReadBlock add_block(self, i64 file, i64 start, bytes data)
     cpdef clear(self)

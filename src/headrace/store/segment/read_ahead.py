@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read-ahead: how much is read at once when messages are loaded.
+"""Read-ahead: the number of bytes that one read loads.
 
-Messages of queues that page out together alternate in the file. Whether the next message is needed
-depends on the readers: one queue skips the others' messages, all together skip none. So a read
-begins with a single message. A read near the end of an earlier one takes twice as much as that did,
-up to ``READ_AHEAD``, if at least one byte in ``WASTE_MAX`` of it was used; else half as much.
+Messages of queues that page out together alternate in the file. If only one queue is read, the
+messages of the others between them are useless; if all are read, none is. So the first read loads
+a single message. A read near the end of an earlier read loads twice as many bytes, up to
+``READ_AHEAD``, if at least one byte in ``WASTE_MAX`` of that read was used; otherwise half as many.
 """
 
 READ_AHEAD = 256 << 10  # Bytes of one read, unless a message is larger.
@@ -25,13 +25,13 @@ class ReadBlock:
 
 
 class ReadAhead:
-    """A cache of the latest reads of files, so that neighbouring messages need one read."""
+    """A cache of the latest reads, so that neighbouring messages need one read."""
 
     def __init__(self) -> None:
         self.blocks: list[ReadBlock] = []  # The latest is last.
 
-    def find(self, file: int, offset: int, size: int) -> ReadBlock | None:
-        """Return a read with ``size`` bytes from ``offset`` on, if there is one."""
+    def find_block(self, file: int, offset: int, size: int) -> ReadBlock | None:
+        """Return a block with ``size`` bytes from ``offset`` on; None if there is none."""
         block: ReadBlock
         i = len(self.blocks)
         while i:
@@ -41,7 +41,7 @@ class ReadAhead:
                 return block
         return None
 
-    def plan(self, file: int, offset: int, size: int) -> int:
+    def plan_read(self, file: int, offset: int, size: int) -> int:
         """Return the number of bytes to read at ``offset``, of which ``size`` are needed."""
         block: ReadBlock
         size = max(size, READ_MIN)
@@ -51,13 +51,13 @@ class ReadAhead:
             block = self.blocks[i]
             length = block.end - block.start
             if block.file == file and block.start <= offset <= block.end + length:
-                del self.blocks[i]  # The new read takes its place.
+                del self.blocks[i]  # The new block replaces it.
                 ahead = 2 * length if block.used * WASTE_MAX >= length else length >> 1
                 return max(size, min(ahead, READ_AHEAD))
         return size
 
-    def keep(self, file: int, start: int, data: bytes) -> ReadBlock:
-        """Keep a read in place of the oldest."""
+    def add_block(self, file: int, start: int, data: bytes) -> ReadBlock:
+        """Add the block of a read; the oldest of ``BLOCKS_MAX`` blocks is removed."""
         if len(self.blocks) == BLOCKS_MAX:
             del self.blocks[0]
         block = ReadBlock(file, start, data)
@@ -65,5 +65,5 @@ class ReadAhead:
         return block
 
     def clear(self) -> None:
-        """Forget all reads: the file changes."""
+        """Remove all blocks, because the file changes."""
         self.blocks = []

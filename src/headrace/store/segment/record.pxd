@@ -47,7 +47,7 @@ cdef enum:
     k3=u128, k4=u128, k5=u128, k6=u128, low=u128,
     high=u64, rest=u64, x=u128, w0=u128, w1=u128, w2=u128, w3=u128, w4=u128, w5=u128, w6=u128, w7=u128,
 )
-cpdef u64 residue(u64 start, const u8* d, Py_ssize_t lo, Py_ssize_t hi) except? 1
+cpdef u64 residue(u64 prefix, const u8* data, Py_ssize_t first, Py_ssize_t end) except? 1
 
 @cython.locals(mixed=u64, factor=u64, low=u64)
 cpdef u32 head_word(u64 seed, u32 length, u32 type) except? 1
@@ -55,17 +55,17 @@ cpdef u32 head_word(u64 seed, u32 length, u32 type) except? 1
 cdef u64 first_word(u64 seed, u64 length, u64 type) except? 1
 
 @cython.locals(end=Py_ssize_t)
-cdef int seal(u8* b, Py_ssize_t at, u64 seed, u32 length, u32 type) except -1
+cdef int seal(u8* buffer, Py_ssize_t offset, u64 seed, u32 length, u32 type) except -1
 
 @cython.locals(x=u64, part=bytes)
-cdef int seal_around(
-    u8* b, Py_ssize_t at, u64 seed, u32 length, u32 type, Py_ssize_t own, list parts
+cdef int seal_with_parts(
+    u8* buffer, Py_ssize_t offset, u64 seed, u32 length, u32 type, Py_ssize_t own, list parts
 ) except -1
 
 @cython.locals(length=u32, type=u32)
-cdef u32 plausible(const u8* d, Py_ssize_t at, Py_ssize_t end, u64 seed) except? 1
+cdef u32 check_head(const u8* data, Py_ssize_t offset, Py_ssize_t end, u64 seed) except? 1
 
-@cython.locals(length=u32, stop=Py_ssize_t)
-cpdef u32 intact(const u8* d, Py_ssize_t at, Py_ssize_t end, u64 seed) except? 1
+@cython.locals(length=u32, stop=Py_ssize_t, first=u64)
+cpdef u32 check_record(const u8* data, Py_ssize_t offset, Py_ssize_t end, u64 seed) except? 1
 
-cpdef Py_ssize_t next_intact(const u8* d, Py_ssize_t at, Py_ssize_t end, u64 seed) except? -1
+cpdef Py_ssize_t find_record_from(const u8* data, Py_ssize_t offset, Py_ssize_t end, u64 seed) except? -1

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disk space reserved for records that free space.
 
-Settlements, deletes and purges are journal records, too. On a completely full disk they could not
-be written, and consumed messages would never be removed. So each journal has a file, ``reserve``,
-without contents. When a write finds no room, the file is cut in half and the write repeated.
-Publishers wait until the file is whole again.
+Settlements, deletes and purges are journal records too. Without free space they could not be
+written, and consumed messages would never be removed. So each journal has a file ``reserve`` that
+only takes space. When a write finds no room, the file is cut in half and the write is repeated.
+Publishers wait until the file has its full size again.
 
-When one half is used up the other is used, too, and the reserve is *low*: acks, which may be very
-many, are kept in memory until a segment can be removed. The rest is for records that let it be
-removed, and for changes of definitions.
+When the first half is used up, the file is removed, and the reserve is *low*: settlements, which
+may be many, stay in memory until a segment can be removed. The freed space is for the records that
+let a segment be removed, and for changes of definitions.
 """
 
 import contextlib
@@ -33,17 +33,17 @@ class Reserve:
             handle = disk.open(self.path)
             self.size = disk.size(handle)
             disk.close(handle)
-        self.spent = False  # A part was used, and is not reserved again.
-        self.low = False  # The whole reserve was used.
+        self.is_spent = False  # A part was freed for writes and is not reserved again yet.
+        self.is_low = False  # The whole reserve was freed.
 
     def set_target(self, allocated: int) -> None:
         """Set the size to half of the last segment's file, at least the present size."""
         self.target = max(RESERVE_MIN, min(allocated // 2, RESERVE_MAX))
 
     def restore(self, free: int) -> None:
-        """Make the file, if that many bytes are free; otherwise leave it."""
+        """Give the file its full size if ``free`` bytes suffice."""
         if self.size >= self.target:
-            self.spent = self.low = False
+            self.is_spent = self.is_low = False
             return
         if free < self.target - self.size:
             return
@@ -54,13 +54,13 @@ class Reserve:
             finally:
                 self.disk.close(handle)
             self.size = self.target
-            self.spent = self.low = False
+            self.is_spent = self.is_low = False
 
     def spend(self) -> bool:
-        """Free half of the file, then the rest; return False if nothing is left."""
+        """Free half of the file, at the next call the rest; return False if it has no bytes."""
         if not self.size:
             return False
-        half = self.target // 2 if not self.spent else 0
+        half = self.target // 2 if not self.is_spent else 0
         if 0 < half < self.size:
             handle = self.disk.open(self.path)
             try:
@@ -71,6 +71,6 @@ class Reserve:
         else:
             self.disk.remove(self.path)
             self.size = 0
-            self.low = True
-        self.spent = True
+            self.is_low = True
+        self.is_spent = True
         return True

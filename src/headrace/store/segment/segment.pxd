@@ -29,10 +29,10 @@ cdef class Segment:
     cdef public bytearray forward
     cdef public int handle
     cdef public u64 allocated
-    cdef public bint suspect
-    cdef public bint sealed
-    cdef public bint moved
-    cdef public bint retired
+    cdef public bint is_suspect
+    cdef public bint is_sealed
+    cdef public bint is_moved
+    cdef public bint is_retired
     cdef public dict reserved
     cdef public list marks
     cdef public list shared_transactions
@@ -44,7 +44,7 @@ cdef class Segment:
     cdef public Py_ssize_t counts_room
 
     @cython.locals(i=u32)
-    cpdef u32 note(self, u64 offset, u32 unsettled, bytes ids) except? 0xFFFFFFFF
+    cpdef u32 add_message(self, u64 offset, u32 unsettled, bytes ids) except? 0xFFFFFFFF
     cpdef set_queues(self, u32 i, u32 unsettled, bytes ids)
     cpdef u32 offset(self, u32 i) except? 0xFFFFFFFF
     cpdef u32 unsettled_queues(self, u32 i) except? 0xFFFFFFFF

@@ -8,17 +8,19 @@ A segment starts with a header of 64 bytes::
     | "HEADRACE" | version | number | secret | first_seq | oldest | begun_ms | previous | check |
     +------------+---------+--------+--------+-----------+--------+----------+----------+-------+
 
-``secret`` is the journal's, from which the seeds of its segments are derived; seqs below
-``first_seq`` were used before; segments before ``oldest`` were not needed when this one was begun;
-``begun_ms`` is when the first message of a stream's segment arrived, otherwise 0; ``previous`` is
-the number of the journal's segment before this one, 0 if there is none. Records
-(:mod:`headrace.store.segment.record`) follow, up to a SEALED one or, in the last segment, to the
-first place without one.
+- ``secret``: the journal's secret, from which the seeds of its segments are derived
+- ``first_seq``: lower seqs were used in earlier segments
+- ``oldest``: earlier segments were not needed when this segment was begun
+- ``begun_ms``: when the first message of a stream's segment arrived; 0 in a journal
+- ``previous``: the number of the journal's previous segment; 0 if there is none
 
-Memory has 8 bytes for each message: its offset and the number of queues that have not settled it;
-and 12 more if it was for several queues, to know which of them have. A position is
-``number << 32 | index``. When compaction has copied the rest of a segment, the segment stays known
-under its number with ``forward``, the positions of the copies.
+Records (:mod:`headrace.store.segment.record`) follow, up to a SEALED record or, in the last
+segment, to the first place without a record.
+
+Memory has 8 bytes for each message: its offset, and the number of queues that have not settled it.
+A message for several queues has 12 more bytes, for the queues that have settled it. The position of
+a message is ``number << 32 | index``. When compaction has copied the unsettled messages of a
+segment, the segment object stays in memory with ``forward``, the positions of the copies.
 """
 
 import struct
@@ -60,15 +62,15 @@ class Segment:
         self.masks: bytearray | None = None
         self.routes: dict[bytes, int] = {}  # Queue ids, as in the record, to a number.
         self.bits: list[dict[int, int]] = []  # The bits of queue ids, by route number.
-        # The queues that settled it, if there are more than 64.
+        # The queues that settled a message and have no bit in its mask, by message index.
         self.partial: dict[int, set[int]] | None = None
         self.forward: bytearray | None = None  # The positions of copies (8) by index.
-        self.moved = False  # All unsettled messages have been copied.
-        self.retired = False  # The file is no longer a part of the log.
+        self.is_moved = False  # All unsettled messages have been copied.
+        self.is_retired = False  # The file is no longer a part of the log.
         self.handle = -1
         self.allocated = 0  # Bytes reserved in the file.
-        self.suspect = False  # A write failed: see headrace.store.replacement.
-        self.sealed = False
+        self.is_suspect = False  # A write failed: see headrace.store.replacement.
+        self.is_sealed = False
         self.reserved: dict[int, int] | None = None  # Seqs of RESERVED records by queue id.
         # Numbers of its committed transactions that have records in a stream's log.
         self.shared_transactions: list[int] | None = None
@@ -83,8 +85,8 @@ class Segment:
     def __repr__(self) -> str:
         return f"<Segment {self.number} live={self.live}/{self.count} end={self.end}>"
 
-    def note(self, offset: int, unsettled: int, ids: bytes) -> int:
-        """Add a message for the queues in ``ids`` to the index; return its index."""
+    def add_message(self, offset: int, unsettled: int, ids: bytes) -> int:
+        """Add a message for the queues in ``ids``; return its index in the segment."""
         i = self.count
         if i == self.capacity:
             self.capacity = 512 if i == 0 else i * 2
@@ -214,26 +216,26 @@ def header(
     number: int, secret: int, first_seq: int, oldest: int, begun_ms: int = 0, previous: int = 0
 ) -> bytes:
     """Return the encoded header of a segment, ``HEADER`` bytes long."""
-    b = bytearray(HEADER)
-    b[:8] = MAGIC
-    put32(b, 8, VERSION)
-    put32(b, 12, number)
-    put64(b, 16, secret)
-    put64(b, 24, first_seq)
-    put64(b, 32, oldest)
-    put64(b, 40, begun_ms)
-    put64(b, 48, previous)
-    put64(b, 56, residue(0, b, 0, 56))
-    return bytes(b)
+    data = bytearray(HEADER)
+    data[:8] = MAGIC
+    put32(data, 8, VERSION)
+    put32(data, 12, number)
+    put64(data, 16, secret)
+    put64(data, 24, first_seq)
+    put64(data, 32, oldest)
+    put64(data, 40, begun_ms)
+    put64(data, 48, previous)
+    put64(data, 56, residue(0, data, 0, 56))
+    return bytes(data)
 
 
-def read_header(b: bytes | bytearray) -> Header | None:
+def read_header(data: bytes | bytearray) -> Header | None:
     """Return the header in a segment's first bytes; None if it is damaged."""
-    if len(b) < HEADER or b[:8] != MAGIC:
+    if len(data) < HEADER or data[:8] != MAGIC:
         return None
-    if int.from_bytes(b[56:64], "big") != residue(0, bytes(b[:56]), 0, 56):
+    if int.from_bytes(data[56:64], "big") != residue(0, bytes(data[:56]), 0, 56):
         return None
-    return Header(*struct.unpack_from(">IIQQQQQ", b, 8))
+    return Header(*struct.unpack_from(">IIQQQQQ", data, 8))
 
 
 def file_name(number: int) -> str:
@@ -243,5 +245,5 @@ def file_name(number: int) -> str:
 
 def segment_numbers(names: list[str]) -> list[int]:
     """Return the sorted numbers of the segments among file names."""
-    ends = [name.partition(".") for name in names]
-    return sorted(int(n) for n, _, kind in ends if kind == "segment" and n.isdigit())
+    parts = [name.partition(".") for name in names]
+    return sorted(int(stem) for stem, _, suffix in parts if suffix == "segment" and stem.isdigit())

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of segments: made, grown, opened for reading, recycled.
+"""The files of segments: creating, growing, opening and recycling them.
 
 A file starts small and is doubled as it fills, so that a small journal needs little space.
 
-The file of a removed segment is kept as a ``.spare`` for a later one: its space is already
-reserved. Its old records are invalid there, because each segment has its own seed
+The file of a removed segment is renamed to ``.spare`` and used for a later segment, because its
+space is already reserved. Its old records are invalid in the later segment, which has another seed
 (:mod:`headrace.store.segment.record`).
 """
 
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from headrace.store.disk import Disk
-from headrace.store.replacement import NO_ROOM, BytesLike, write_anew
+from headrace.store.replacement import NO_ROOM, BytesLike, replace_file
 from headrace.store.segment.reached import write_reached
 from headrace.store.segment.segment import Segment, file_name
 
@@ -41,7 +41,7 @@ class SegmentFiles:
         return os.path.join(self.directory, file_name(segment.number))
 
     def create(self, segment: Segment) -> None:
-        """Make the file of a new segment; on the writer's thread."""
+        """Create the file of a new segment; on the writer's thread."""
         if segment.handle >= 0:
             return
         path = self.path(segment)
@@ -53,7 +53,7 @@ class SegmentFiles:
         handle = self.disk.open(path, create=True)
         try:
             if spare is None:
-                segment.allocated = self.begin(handle, min(GROW_FROM, segment.size))
+                segment.allocated = self.reserve_room(handle, min(GROW_FROM, segment.size))
             else:
                 segment.allocated = self.disk.size(handle)
             self.disk.sync_directory(self.directory)
@@ -62,7 +62,7 @@ class SegmentFiles:
             raise
         segment.handle = handle
 
-    def begin(self, handle: int, size: int) -> int:
+    def reserve_room(self, handle: int, size: int) -> int:
         """Reserve room in a new file, at least the minimum; return the bytes reserved."""
         try:
             self.disk.allocate(handle, size)
@@ -88,21 +88,21 @@ class SegmentFiles:
             self.disk.allocate(segment.handle, size)
             segment.allocated = size
 
-    def reach(self, number: int) -> None:
-        """Note, once, that a segment has durable records; on the writer's thread."""
+    def record_reached(self, number: int) -> None:
+        """Record, once, that a segment has durable records; on the writer's thread."""
         if number > self.reached:
             self.reached = number
             with contextlib.suppress(OSError):
                 write_reached(self.disk, self.directory, number)
 
-    def begin_anew(self, segment: Segment, kept_size: int, data: Sequence[BytesLike]) -> None:
-        """Continue in a new file with the durable part and ``data``; on the writer's thread."""
+    def replace(self, segment: Segment, kept_size: int, data: Sequence[BytesLike]) -> None:
+        """Replace a failed file by a new one that also has ``data``; on the writer's thread."""
         path = self.path(segment)
-        handle = write_anew(self.disk, path, segment.handle, kept_size, data, segment.allocated)
+        handle = replace_file(self.disk, path, segment.handle, kept_size, data, segment.allocated)
         self.replaced_handles.append(segment.handle)  # A reader may be using it.
         segment.handle = handle
         segment.allocated = self.disk.size(handle)
-        segment.suspect = False
+        segment.is_suspect = False
 
     def close_replaced(self) -> None:
         """Close replaced files; on the reading thread."""
@@ -114,7 +114,7 @@ class SegmentFiles:
         if segment.handle < 0:
             segment.handle = self.disk.open(self.path(segment))
             self.open.append(segment)
-            self.close_some()
+            self.close_oldest()
         return segment.handle
 
     def close(self, segment: Segment) -> None:
@@ -123,15 +123,15 @@ class SegmentFiles:
             self.disk.close(segment.handle)
             segment.handle = -1
 
-    def close_some(self) -> None:
+    def close_oldest(self) -> None:
         """Close files beyond ``HANDLES_MAX``."""
         while len(self.open) > HANDLES_MAX:
             self.close(self.open.popleft())
 
-    def forget(self, segment: Segment) -> None:
+    def close_removed(self, segment: Segment) -> None:
         """Close the file of a segment that is no longer read."""
         self.close(segment)
-        if segment in self.open:  # Releases its index, too.
+        if segment in self.open:  # This also releases the segment's index.
             self.open.remove(segment)
 
 
@@ -141,22 +141,22 @@ class Recycling:
     def __init__(self, files: SegmentFiles, segment: Segment) -> None:
         self.files = files
         self.segment = segment
-        self.renamed = False
+        self.is_renamed = False
 
     def run(self, disk: Disk) -> None:
         """Rename or remove the file."""
         files, path = self.files, self.files.path(self.segment)
-        if not self.renamed:
+        if not self.is_renamed:
             if (
                 self.segment.size == files.segment_size
                 and len(files.spares) < SPARES_MAX
                 and not disk.is_shared(path)  # A backup of it is being made.
-                and disk.free(files.directory) >= self.segment.allocated  # Others need the room.
+                and disk.free(files.directory) >= self.segment.allocated  # Leave room for others.
             ):
                 name = f"{self.segment.number:010d}.spare"
                 disk.rename(path, os.path.join(files.directory, name))
                 files.spares.append(name)
             else:
                 disk.remove(path)
-            self.renamed = True
+            self.is_renamed = True
         disk.sync_directory(files.directory)

@@ -25,28 +25,30 @@ class StreamRecords(Protocol):
         """Return the writes of the group, in order, for a disk that replicates them."""
 
     def finish(self) -> None:
-        """Note that the group is durable; on the loop's thread."""
+        """Record that the group is durable; on the loop's thread."""
 
 
 class JournaledStream(Protocol):
     """The log of a stream that is open."""
 
     def announce(self, ahead: int) -> None:
-        """Define in the journal the durable offset, and ``ahead`` more as possible."""
+        """Record the durable offset in the journal, and a bound that is ``ahead`` higher."""
 
     def hand_over(self) -> StreamRecords:
         """Pass the appended records to the journal's next group."""
 
     def needs_commit(self, number: int) -> bool:
-        """Return True if a transaction is in the last group, so that its COMMIT is needed."""
+        """Return True if a recovery would need the COMMIT of a transaction."""
 
     def resolve(self, committed: set[int] | None, clean: bool) -> None:
-        """Cut off an uncommitted transaction and all records behind it.
+        """Cut off an uncommitted transaction and all records after it.
 
-        ``committed`` is None if the journal is damaged. ``clean``: it was closed regularly.
+        Args:
+            committed: the numbers of committed transactions; None if the journal is damaged.
+            clean: True if the journal was closed regularly.
         """
 
-    def growing(self) -> Iterator[tuple[str, int]]:
+    def unfinished_files(self) -> Iterator[tuple[str, int]]:
         """Yield the files that are appended to, with their durable bytes."""
 
     def delete_objects(self) -> None:

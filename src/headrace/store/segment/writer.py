@@ -61,14 +61,14 @@ class Writer:
         self.disk = disk
         self.directory = directory
         self.free_min = free_min
-        self.trouble: OSError | None = None  # Why the first job does not succeed.
-        self.lost: LedgerLost | None = None  # Why no job will ever succeed again.
-        self.short = False  # Free space is below the limit, or the reserve was used.
+        self.trouble: OSError | None = None  # The error of the first job's last run.
+        self.lost: LedgerLost | None = None  # Why no job can succeed any more.
+        self.is_short = False  # Free space is below the limit, or a part of the reserve was used.
         self.reserve: Reserve | None = None  # The reserve of a journal; None otherwise.
         self.jobs: deque[Job] = deque()
         self.finished: deque[Job] = deque()
-        self.stopping = False
-        self._checked = 0.0
+        self.is_stopping = False
+        self._checked_s = 0.0  # The time of the last check of free space.
         # Readable when a job is finished; simulations step and need none.
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if threaded else -1
         self._work: SimpleQueue[None] = SimpleQueue()  # One entry for each job.
@@ -78,8 +78,8 @@ class Writer:
             self._thread = threading.Thread(target=self._run, name="headrace-writer", daemon=True)
             self._thread.start()
 
-    def fails(self) -> bool:
-        """Return True if the disk fails. Changes wait for a stalled ledger, and are not refused."""
+    def is_failing(self) -> bool:
+        """Return True if the disk fails; a stalled ledger is not a failure: changes wait for it."""
         return self.trouble is not None and not isinstance(self.trouble, Stalled)
 
     def submit(self, job: Job) -> None:
@@ -87,7 +87,7 @@ class Writer:
         self.jobs.append(job)
         self._work.put(None)
 
-    def want_free_check(self) -> None:
+    def request_free_check(self) -> None:
         """Check free space now, and regularly while it is short."""
         if self._thread is None:
             self.check_free()
@@ -138,29 +138,29 @@ class Writer:
             except OSError as error:
                 if error.errno not in NO_ROOM or self.reserve is None or not self.reserve.spend():
                     raise
-                self.short = True
+                self.is_short = True
             else:
                 return
 
     def check_free(self) -> None:
-        """Compare free space with the limit at intervals."""
-        now = time.monotonic()
-        lacks = self.reserve is not None and self.reserve.size < self.reserve.target
-        if now - self._checked < FREE_CHECK_S and not self.short and not lacks:
+        """Compare the free space with the limit, if the interval has passed."""
+        now_s = time.monotonic()
+        is_incomplete = self.reserve is not None and self.reserve.size < self.reserve.target
+        if now_s - self._checked_s < FREE_CHECK_S and not self.is_short and not is_incomplete:
             return
-        self._checked = now
+        self._checked_s = now_s
         free = self.disk.free(self.directory)
-        short = free < self.free_min
+        is_short = free < self.free_min
         if self.reserve is not None:
             self.reserve.restore(free - self.free_min)
-            short = short or self.reserve.spent
-        if short != self.short:
-            self.short = short
+            is_short = is_short or self.reserve.is_spent
+        if is_short != self.is_short:
+            self.is_short = is_short
             self._wake()
 
     def wait(self) -> bool:
         """Wait until a job is finished; return False if the disk fails."""
-        until = time.monotonic() + WAIT_S
+        deadline_s = time.monotonic() + WAIT_S
         poll = select.poll()  # select() takes no descriptor above 1023.
         if self.wake_fd >= 0:
             poll.register(self.wake_fd, select.POLLIN)
@@ -171,13 +171,13 @@ class Writer:
             else:
                 poll.poll(RETRY_S * 1000)
                 self.woken()
-                if self.trouble is not None and time.monotonic() > until:
+                if self.trouble is not None and time.monotonic() > deadline_s:
                     return False
         return True
 
     def stop(self) -> bool:
-        """Finish all jobs, then end the thread; return False if some could not be done."""
-        self.stopping = True
+        """Run the remaining jobs, then end the thread; return False if a job failed."""
+        self.is_stopping = True
         self._retry.set()
         self._work.put(None)
         if self._thread is not None:
@@ -196,14 +196,14 @@ class Writer:
     def _run(self) -> None:
         while True:
             with contextlib.suppress(Empty):
-                self._work.get(timeout=FREE_CHECK_S if self.short else None)
+                self._work.get(timeout=FREE_CHECK_S if self.is_short else None)
             if not self.jobs:
-                if self.stopping:
+                if self.is_stopping:
                     return
                 with contextlib.suppress(OSError):
                     self.check_free()
                 continue
             while not self.step():
-                if self.lost is not None or (self.stopping and self._retry.is_set()):
-                    return  # The ledger is another's; or the disk fails, and the broker stops.
+                if self.lost is not None or (self.is_stopping and self._retry.is_set()):
+                    return  # Another broker owns the ledger, or the broker stops on a failed disk.
                 self._retry.wait(RETRY_S)

@@ -16,9 +16,9 @@ cdef class StreamSegment:
     cdef public u64 allocated
     cdef public list index
     cdef public int handle
-    cdef public bint suspect
-    cdef public bint damage_logged
-    cdef public bint sealed
+    cdef public bint is_suspect
+    cdef public bint has_logged_damage
+    cdef public bint is_sealed
     cdef public object offloaded
 
 @cython.final

@@ -8,7 +8,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.store.disk import WRITE, Change, Disk
-from headrace.store.replacement import may_have_damaged, prove, read_old, write_anew
+from headrace.store.replacement import (
+    may_have_damaged,
+    read_failed_file,
+    replace_file,
+    verify_or_replace,
+)
 from headrace.store.segment.segment import file_name
 
 if TYPE_CHECKING:
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Bytes reserved behind the written ones: as many as these, within the two bounds.
+# A file has as many reserved bytes as written bytes, within these bounds.
 ALLOCATE_MIN = 64 << 10
 ALLOCATE_MAX = 1 << 20
 HANDLES_MAX = 16  # Files of old segments that one stream keeps open.
@@ -37,9 +42,9 @@ class StreamSegment:
         # Entries of offset, file offset and arrived_ms; None until the first use.
         self.index: list[tuple[int, int, int]] | None = None
         self.handle = -1
-        self.suspect = False  # A write failed: see headrace.store.replacement.
-        self.damage_logged = False
-        self.sealed = False
+        self.is_suspect = False  # A write failed: see headrace.store.replacement.
+        self.has_logged_damage = False
+        self.is_sealed = False
         self.offloaded: OffloadedSegment | None = None  # Its reader, if it is in the object store.
 
 
@@ -52,7 +57,7 @@ class StreamFiles:
         self.secret = 0  # A part of each segment's header, and of the names of its objects.
         self.open: deque[StreamSegment] = deque()  # Old segments whose files may be open.
         self.replaced_handles: deque[int] = deque()  # Open files that were replaced.
-        self.deleted = False  # The stream is deleted; its files will be removed.
+        self.is_deleted = False  # The stream is deleted; its files will be removed.
 
     def path(self, number: int) -> str:
         """Return the path of a segment."""
@@ -60,7 +65,7 @@ class StreamFiles:
 
     def create(self, segment: StreamSegment) -> None:
         """Open the file of a segment for writing; on the writer's thread."""
-        if self.deleted:
+        if self.is_deleted:
             self.disk.make_directory(self.directory)  # The writer removes it after this write.
         handle = self.disk.open(segment.path, create=True)
         try:
@@ -75,7 +80,7 @@ class StreamFiles:
         if segment.handle < 0:
             segment.handle = self.disk.open(segment.path)
             self.open.append(segment)
-            self.close_some()
+            self.close_oldest()
         return segment.handle
 
     def read(self, segment: StreamSegment) -> tuple[bytearray, int]:
@@ -107,7 +112,7 @@ class StreamFiles:
                 self.log_damage(
                     segment, "damaged: %s cannot be read whole: %s", segment.path, error
                 )
-                data = read_old(self.disk, handle, size, file_offset)[0]
+                data = read_failed_file(self.disk, handle, size, file_offset)[0]
         except OSError as error:
             self.log_damage(segment, "damaged: %s is left out: %s", segment.path, error)
         if len(data) < size:
@@ -124,7 +129,7 @@ class StreamFiles:
             return b""
 
     def log_if_shorter(self, segment: StreamSegment, end: int) -> None:
-        """Log that a segment has become shorter, if it has."""
+        """Log damage if a segment has become shorter."""
         missing = segment.written - end
         if missing > 0:
             text = "damaged: %s ends at byte %d: %d bytes behind it are missing"
@@ -132,14 +137,14 @@ class StreamFiles:
 
     def log_damage(self, segment: StreamSegment, text: str, *values: object) -> None:
         """Log damage to a segment, once for each segment."""
-        if not segment.damage_logged:
-            segment.damage_logged = True
+        if not segment.has_logged_damage:
+            segment.has_logged_damage = True
             log.error(text, *values)
 
-    def prove(self, segment: StreamSegment) -> None:
-        """Verify that a segment of an earlier process is durable."""
+    def verify_or_replace(self, segment: StreamSegment) -> None:
+        """Verify that a segment of an earlier process is durable; replace its file if it is not."""
         buffer, size = self.read(segment)
-        if not prove(self.disk, segment.path, self.handle(segment), buffer, size):
+        if not verify_or_replace(self.disk, segment.path, self.handle(segment), buffer, size):
             self.close(segment)  # The path names a new file now.
             segment.handle = self.disk.open(segment.path)
 
@@ -154,7 +159,7 @@ class StreamFiles:
         while self.replaced_handles:
             self.disk.close(self.replaced_handles.popleft())
 
-    def close_some(self) -> None:
+    def close_oldest(self) -> None:
         """Close files beyond ``HANDLES_MAX``."""
         while len(self.open) > HANDLES_MAX:
             segment = self.open.popleft()
@@ -171,15 +176,15 @@ class StreamGroup:
     def __init__(
         self,
         files: StreamFiles,
-        finished: Callable[["StreamGroup"], None],
+        on_durable: Callable[["StreamGroup"], None],
         buffer: bytearray,
         writes: list[tuple[StreamSegment, int, int, int]],
         next_offset: int,
         number: int,
     ) -> None:
-        """``finished`` is called on the loop's thread once the group is durable."""
+        """``on_durable`` is called on the loop's thread once the group is durable."""
         self.files = files
-        self.finished = finished
+        self.on_durable = on_durable
         self.number = number
         self.buffer = buffer
         self.writes = writes
@@ -203,11 +208,11 @@ class StreamGroup:
                     self.files.create(segment)
                 end = file_offset + stop - start
                 with view[start:stop] as data:
-                    if segment.suspect:
+                    if segment.is_suspect:
                         self.rewrite(disk, segment, file_offset, data)
                     else:
                         self.write(disk, segment, file_offset, data)
-                if segment.sealed and end == segment.end:
+                if segment.is_sealed and end == segment.end:
                     self.cut(disk, segment)
                 self.writes_done += 1
 
@@ -221,12 +226,12 @@ class StreamGroup:
                 segment.allocated = size
             disk.write(segment.handle, [data], file_offset)
         except OSError as error:
-            segment.suspect = segment.suspect or may_have_damaged(error)
+            segment.is_suspect = segment.is_suspect or may_have_damaged(error)
             raise
         try:
             disk.sync(segment.handle)
         except OSError:
-            segment.suspect = True
+            segment.is_suspect = True
             raise
 
     def cut(self, disk: Disk, segment: StreamSegment) -> None:
@@ -234,24 +239,24 @@ class StreamGroup:
         try:
             disk.truncate(segment.handle, segment.end)
         except OSError:
-            segment.suspect = True
+            segment.is_suspect = True
             raise
 
     def rewrite(
         self, disk: Disk, segment: StreamSegment, file_offset: int, data: memoryview
     ) -> None:
         """Copy a suspect segment to a new file, and write there."""
-        handle = write_anew(disk, segment.path, segment.handle, file_offset, [data], 0)
+        handle = replace_file(disk, segment.path, segment.handle, file_offset, [data], 0)
         self.files.replaced_handles.append(segment.handle)  # A reader may be using it.
         segment.handle = handle
         segment.allocated = disk.size(handle)
-        segment.suspect = False
+        segment.is_suspect = False
 
     def finish(self) -> None:
         """Record that the group is durable; called on the loop's thread."""
         for segment, file_offset, start, stop in self.writes:
             segment.written = file_offset + stop - start
-        self.finished(self)
+        self.on_durable(self)
 
 
 class FileRemoval:

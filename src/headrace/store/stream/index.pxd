@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
-from headrace.store.segment.record cimport C_MESSAGE, C_MESSAGE_HEAD, next_intact, plausible
+from headrace.store.segment.record cimport C_MESSAGE, C_MESSAGE_HEAD, find_record_from, check_head
 from headrace.store.stream.files cimport StreamSegment
 from headrace.store.stream.scan cimport StreamScan
 from headrace.wire.memory cimport get64

@@ -2,7 +2,7 @@
 """The index of a stream: positions by offset, time and bytes.
 
 The index in memory has one entry (offset, file offset, time) for about 64 KiB of a segment. Records
-behind an entry are read one by one. An old segment is indexed on first use. Counts of bytes include
+after an entry are read one by one. An old segment is indexed on first use. Counts of bytes include
 the heads of records, but not the headers of files.
 """
 
@@ -17,7 +17,7 @@ from headrace.store.stream.files import StreamFiles
 if not cython.compiled:
     from headrace.store.segment.record import MESSAGE as C_MESSAGE
     from headrace.store.segment.record import MESSAGE_HEAD as C_MESSAGE_HEAD
-    from headrace.store.segment.record import next_intact, plausible
+    from headrace.store.segment.record import check_head, find_record_from
     from headrace.store.stream.files import StreamSegment
     from headrace.store.stream.scan import StreamScan
     from headrace.wire.memory import get64
@@ -53,7 +53,7 @@ class StreamIndex:
         return None
 
     def find_next_segment(self, segment: StreamSegment, offset: int) -> StreamSegment | None:
-        """Return the segment after one that lacks an offset."""
+        """Return the next segment; log damage if the record ``offset`` is in neither segment."""
         following = self.next_segment(segment)
         if following is not None and offset < following.first_offset:
             self.files.log_damage(
@@ -75,7 +75,7 @@ class StreamIndex:
         return segment, index[k][1] if k >= 0 else HEADER
 
     def offset_before(self, timestamp_ms: int) -> int:
-        """Return an offset at or before the first record of a time.
+        """Return an offset at or before the first record that arrived at a time or later.
 
         The stream must have a segment.
         """
@@ -87,11 +87,11 @@ class StreamIndex:
 
     # --- Bytes ------------------------------------------------------------------------------
 
-    def written(self) -> int:
-        """Return the bytes in all files."""
+    def total_bytes(self) -> int:
+        """Return the written bytes of all segments."""
         return sum([max(0, segment.written - HEADER) for segment in self.segments])
 
-    def position(self, offset: int) -> int:
+    def bytes_before(self, offset: int) -> int:
         """Return the bytes of the records before a written record."""
         k = max(bisect.bisect_right(self.segments, offset, key=segment_first_offset) - 1, 0)
         segment = self.segments[k]
@@ -132,9 +132,9 @@ class StreamIndex:
             end = len(chunk)
             start = 0
             while start + C_MESSAGE_HEAD <= end:
-                length = plausible(chunk, start, left, segment.seed)
+                length = check_head(chunk, start, left, segment.seed)
                 if length == 0:
-                    start = next_intact(chunk, start + 8, end & ~7, segment.seed)
+                    start = find_record_from(chunk, start + 8, end & ~7, segment.seed)
                     continue
                 size = (length + 7) & ~7
                 if chunk[start + 4] == C_MESSAGE:
@@ -150,9 +150,9 @@ class StreamIndex:
     def find_offloaded_record(
         self, segment: StreamSegment, offset: int, limit: int
     ) -> tuple[int, int]:
-        """Find a record as :meth:`find_record` does, by the sidecar of an offloaded segment.
+        """Return a record as :meth:`find_record` does, by the sidecar of an offloaded segment.
 
-        With a limit the record may be the one before, because a sidecar has no ends of records.
+        With a limit it may be the previous record, because a sidecar has no ends of records.
         """
         assert segment.offloaded is not None
         if limit < segment.written:
@@ -178,7 +178,7 @@ class StreamIndex:
         return -1, self.segments[k + 1].first_offset if k + 1 < len(self.segments) else -1
 
     def estimate_bytes_from(self, offset: int, file_offset: int, next_offset: int) -> int:
-        """Return the approximate bytes from an offset on, without reading.
+        """Return the approximate bytes from an offset on, without reading files.
 
         ``file_offset`` is the present end of the last segment, ``next_offset`` the offset of the
         next record.
@@ -203,7 +203,7 @@ class StreamIndex:
     def estimate_segment_bytes(
         self, segment: StreamSegment, offset: int, end: int, last: int
     ) -> int:
-        """Return the approximate bytes of a segment from an offset on, without reading."""
+        """Return the approximate bytes of a segment from an offset on, without reading its file."""
         first, file_offset = segment.first_offset, HEADER
         entry_end, stop = last, end
         if segment.index:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log of a lease on disk: a stream's log from which settled messages are removed.
 
-Segments of settled or released messages are removed once the fact with the settled number is
-durable: a crash before that restores the lease with all its messages.
+Segments of settled or released messages are removed once the fact with the settled offset is
+durable. A crash before that restores the lease with all its messages.
 """
 
 from collections import deque
@@ -66,4 +66,4 @@ class DiskLeaseLog(DiskStreamLog):
                 break
             removed_count += 1
         if removed_count:
-            self.drop(removed_count)
+            self.remove_oldest(removed_count)

@@ -41,7 +41,7 @@ cdef class DiskStreamLog(StreamLog):
     cdef public list group_transactions
     cdef public long long roll_after_ms
     cdef public long long newest_ms
-    cdef public bint dirty
+    cdef public bint is_dirty
     cdef public bytes key
     cdef public tuple announced
     cdef public u64 lost_number
@@ -55,7 +55,7 @@ cdef class DiskStreamLog(StreamLog):
     cpdef mark_group(self, bint continues)
     cpdef begin_transaction(self, u64 number)
     cpdef trim(self, long long now_ms)
-    cpdef drop(self, Py_ssize_t count)
+    cpdef remove_oldest(self, Py_ssize_t count)
     cpdef long long bytes_from(self, unsigned long long offset) except -1
     cpdef list read(self, unsigned long long offset, Py_ssize_t bytes_max)
     @cython.locals(next_offset=u64)
@@ -66,7 +66,7 @@ cdef class DiskStreamLog(StreamLog):
     cdef u64 deliver_one_by_one(self, u64 offset, u64 end, Consumer consumer) except? 0
     cpdef unsigned long long offset_at(self, long long timestamp_ms) except? 0
     cpdef long long measure(self, long long first, long long last) except -1
-    cpdef long long position(self, u64 offset) except -1
+    cpdef long long bytes_before(self, u64 offset) except -1
     cpdef long long find_end(self, long long first, long long last, long long bytes_max) except -1
     cpdef close(self)
     cpdef delete(self)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of a stream: segments of numbered messages, read by many readers from anywhere.
+"""The log of a stream: segments of numbered messages, read by many readers from any offset.
 
 Segments and records have the journal's form (:mod:`headrace.store.segment.segment`, where
 ``first_seq`` is the first offset, and :mod:`headrace.store.segment.record`, where ``seq`` is the
@@ -10,16 +10,16 @@ Memory has an index of the segments (:mod:`headrace.store.stream.index`). Reader
 position of their last read (:mod:`headrace.store.stream.reader`).
 
 Transactions. A stream is written before the journal, whose COMMIT decides. So a stream's log has a
-BEGIN record with the transaction's number before its records. At the start, the last group is cut
-back to the first BEGIN whose COMMIT the journal lacks: no later record was confirmed. Earlier
-groups need no check, because the journal was written before the next group began. A GROUP record
-that continues a group in a new segment has a bit for that.
+BEGIN record with the transaction's number before the transaction's records. At a start, the last
+group is cut back to the first BEGIN whose COMMIT the journal lacks: no later record was confirmed.
+Earlier groups need no check, because the journal was written before the next group began. A GROUP
+record that continues a group in a new segment has the bit ``CONTINUES``.
 
 Retention removes whole segments, oldest first, but not the last one, so that offsets are not reused
-even when all records are removed. If the last segment is lost, a definition in the journal has the
-stream's durable offset and the bound of offsets. It is appended to the group that begins a segment
-or exceeds the bound, so it costs no sync. A log that ends before the durable offset continues after
-the bound, in a new segment.
+even when all records are removed. For the case that the last segment is lost, a definition in the
+journal has the stream's durable offset and an upper bound of its offsets. It is appended to the
+group that begins a segment or exceeds the bound, so it costs no sync. A log that ends before the
+durable offset continues after the bound, in a new segment.
 """
 
 import logging
@@ -115,13 +115,13 @@ class DiskStreamLog(StreamLog):
         self.seed = 0
         self.roll_after_ms = 0  # The time after which the next message begins a segment.
         self.newest_ms = 0
-        self.dirty = False
+        self.is_dirty = False
         self.key = stream_key(directory)
         self.announced = (0, 0, 0)  # The definition in the journal; see :func:`stream_value`.
         self.lost_number = 0  # The number of the last segment if it is lost; the next is higher.
         journal.disk.make_directory(directory)
-        self.start()
-        if journal.recovered:
+        self.load_segments()
+        if journal.is_recovered:
             self.group_transactions = []
         journal.streams.append(self)
 
@@ -131,7 +131,7 @@ class DiskStreamLog(StreamLog):
         n = len(data)
         length = C_MESSAGE_HEAD + n
         size = (length + 7) & ~7
-        if not self.dirty:
+        if not self.is_dirty:
             self.begin_group(arrived_ms)
         if self.journal.transaction != 0 and self.journal.transaction != self.begun_transaction:
             self.begin_transaction(self.journal.transaction)
@@ -167,7 +167,7 @@ class DiskStreamLog(StreamLog):
         self.next_offset = offset + 1
         return offset
 
-    def active(self) -> StreamSegment:
+    def active_segment(self) -> StreamSegment:
         """Return the segment for appending."""
         return self.segments[len(self.segments) - 1]
 
@@ -181,11 +181,11 @@ class DiskStreamLog(StreamLog):
 
     def begin_group(self, arrived_ms: int) -> None:
         """Begin the records of the journal's next group."""
-        self.dirty = True
+        self.is_dirty = True
         self.journal.dirty_streams.append(self)
         if self.lost_number and self.segments:
-            old = self.active()
-            old.sealed = True
+            old = self.active_segment()
+            old.is_sealed = True
             self.files.open.append(old)
         if self.lost_number or not self.segments:
             self.begin_segment(self.lost_number + 1, arrived_ms, False)
@@ -196,7 +196,7 @@ class DiskStreamLog(StreamLog):
         self.mark_group(False)
 
     def begin_transaction(self, number: int) -> None:
-        """Append a BEGIN; the records behind it count only with the journal's COMMIT."""
+        """Append a BEGIN; the records after it are valid only with the journal's COMMIT."""
         self.begun_transaction = number
         self.journal.spans_streams = True
         self.uncertain_transactions.append((self.groups, number))
@@ -209,7 +209,7 @@ class DiskStreamLog(StreamLog):
         self.size += C_HEAD + 8
 
     def needs_commit(self, number: int) -> bool:
-        """Return True if a transaction is in the last group, so that its COMMIT is needed."""
+        """Return True if a recovery would need the COMMIT of a transaction."""
         return any(segment_number == number for _, segment_number in self.uncertain_transactions)
 
     def mark_group(self, continues: bool) -> None:
@@ -254,7 +254,7 @@ class DiskStreamLog(StreamLog):
         StreamLog.limit(self, max_length_bytes, max_age_ms)
         self.set_segment_size()
         if self.segments:
-            self.set_roll_time(self.active().begun_ms)
+            self.set_roll_time(self.active_segment().begun_ms)
 
     def limit_local(self, max_length_bytes: int, max_age_ms: int) -> None:
         if self.offloading is None:
@@ -268,7 +268,7 @@ class DiskStreamLog(StreamLog):
         self.local_max_age_ms = self.offloading.max_age_ms = max_age_ms
         self.set_segment_size()
         if self.segments:
-            self.set_roll_time(self.active().begun_ms)
+            self.set_roll_time(self.active_segment().begun_ms)
             self.offloading.start_moves(self.newest_ms)
 
     def offload(self, now_ms: int) -> None:
@@ -291,9 +291,9 @@ class DiskStreamLog(StreamLog):
 
     def roll(self, arrived_ms: int) -> None:
         """Continue in a new segment."""
-        old = self.active()
+        old = self.active_segment()
         self.end_write()
-        old.sealed = True
+        old.is_sealed = True
         self.files.open.append(old)
         if self.buffer_end + 256 > self.capacity:
             self.grow(256)
@@ -301,7 +301,7 @@ class DiskStreamLog(StreamLog):
 
     def end_write(self) -> None:
         """End a run of bytes that is contiguous in the file."""
-        segment = self.active()
+        segment = self.active_segment()
         segment.end = self.file_offset
         if self.buffer_end > self.write_start:
             self.writes.append((segment, self.write_offset, self.write_start, self.buffer_end))
@@ -313,7 +313,7 @@ class DiskStreamLog(StreamLog):
         self.end_write()
         group = StreamGroup(
             self.files,
-            self.finished,
+            self.on_durable,
             self.buffer,
             self.writes,
             self.next_offset,
@@ -324,15 +324,15 @@ class DiskStreamLog(StreamLog):
         self.spare_buffer = None
         self.capacity = len(self.buffer)
         self.buffer_end = 0
-        self.dirty = False
+        self.is_dirty = False
         return group
 
     def announce(self, ahead: int) -> None:
-        """Define in the journal the durable offset, and ``ahead`` more as possible."""
+        """Record the durable offset in the journal, and a bound that is ``ahead`` higher."""
         if not self.segments or self.lost_number:
             return
         number, _, end = self.announced
-        announced = (self.active().number, self.next_offset, self.next_offset + ahead)
+        announced = (self.active_segment().number, self.next_offset, self.next_offset + ahead)
         if announced == self.announced or (
             ahead and number == announced[0] and self.next_offset <= end
         ):
@@ -340,7 +340,7 @@ class DiskStreamLog(StreamLog):
         self.announced = announced
         self.journal.append_definition(self.key, stream_value(*announced))
 
-    def finished(self, group: StreamGroup) -> None:
+    def on_durable(self, group: StreamGroup) -> None:
         """Record that a group is durable; apply retention and offloading."""
         self.files.close_replaced()
         self.committed_offset = group.next_offset
@@ -353,9 +353,9 @@ class DiskStreamLog(StreamLog):
             self.trim(self.newest_ms)
             if self.offloading is not None:
                 self.offloading.start_moves(self.newest_ms)
-        if self.files.deleted:
+        if self.files.is_deleted:
             self.close()
-        self.files.close_some()
+        self.files.close_oldest()
 
     # --- Retention --------------------------------------------------------------------------
 
@@ -381,10 +381,10 @@ class DiskStreamLog(StreamLog):
             removed_count += 1
         if not removed_count:
             return
-        self.drop(removed_count)
+        self.remove_oldest(removed_count)
         self.first_offset = segments[0].first_offset
 
-    def drop(self, count: int) -> None:
+    def remove_oldest(self, count: int) -> None:
         """Remove the oldest segments."""
         dropped = self.segments[:count]
         del self.segments[:count]
@@ -393,7 +393,7 @@ class DiskStreamLog(StreamLog):
             self.files.close(segment)
             if self.offloading is not None:
                 self.offloading.drop(segment)
-        self.reader.forget()
+        self.reader.clear()
         self.journal.writer.submit(FileRemoval([segment.path for segment in dropped], None))
 
     # --- Reading ----------------------------------------------------------------------------
@@ -422,7 +422,7 @@ class DiskStreamLog(StreamLog):
         return next_offset
 
     def deliver_one_by_one(self, offset: int, end: int, consumer: Consumer) -> int:
-        """Deliver records that are large, damaged, or need conversion."""
+        """Deliver records that are large, follow damage, or need conversion."""
         for seq, data, address_len, _, arrived_ms in self.read(offset, 1):
             if seq >= end or not consumer.has_room():
                 break
@@ -453,35 +453,35 @@ class DiskStreamLog(StreamLog):
     # --- Measuring --------------------------------------------------------------------------
 
     def bytes_from(self, offset: int) -> int:
-        """See :class:`StreamLog`; exact to about an index entry where there is an index."""
+        """See :class:`StreamLog`; where there is an index, exact to about one of its entries."""
         return self.stream_index.estimate_bytes_from(offset, self.file_offset, self.next_offset)
 
     def measure(self, first: int, last: int) -> int:
-        """See :class:`StreamLog`; bytes are those of the segments, with the records' heads."""
+        """See :class:`StreamLog`; the bytes include the heads of records."""
         last = min(last, self.committed_offset)
         if first >= last:
             return 0
-        return self.position(last) - self.position(first)
+        return self.bytes_before(last) - self.bytes_before(first)
 
-    def position(self, offset: int) -> int:
+    def bytes_before(self, offset: int) -> int:
         """Return the bytes of the existing segments before a record."""
         if offset >= self.committed_offset:
-            return self.stream_index.written()
-        return self.stream_index.position(offset)
+            return self.stream_index.total_bytes()
+        return self.stream_index.bytes_before(offset)
 
     def find_end(self, first: int, last: int, bytes_max: int) -> int:
         last = min(last, self.committed_offset)
         if first + 1 >= last:
             return last
-        stop = self.position(first) + bytes_max
-        if self.position(last) <= stop:
+        stop = self.bytes_before(first) + bytes_max
+        if self.bytes_before(last) <= stop:
             return last
         boundary = self.stream_index.offset_ending_after(stop)
         return last if boundary < 0 else max(first + 1, min(boundary, last))
 
     # --- The start --------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def load_segments(self) -> None:
         """Load the existing segments."""
         recovery = StreamRecovery(self.files)
         self.segments[:] = recovery.segments
@@ -521,19 +521,19 @@ class DiskStreamLog(StreamLog):
                 segment.offloaded = self.offloading.open_offloaded(
                     segment, recovered.sidecar, recovered.groups
                 )
-        for number in recovery.forgotten:
+        for number in recovery.retired_numbers:
             self.offloading.tier.delete([self.offloading.name(number)])
 
     def continue_after_loss(self) -> None:
-        """Continue behind the segments in the object store: all local segments are lost."""
-        last = self.active()
+        """Continue after the segments in the object store, because all local segments are lost."""
+        last = self.active_segment()
         assert last.offloaded is not None
         index = last.offloaded.record_index()
         log.error(
             "damaged: all segments of %s behind %d are lost", self.files.directory, last.number
         )
         self.next_offset = self.committed_offset = max(
-            last.first_offset, -1 if index is None else index.end()
+            last.first_offset, -1 if index is None else index.end_offset()
         )
         self.lost_number = last.number
 
@@ -548,19 +548,19 @@ class DiskStreamLog(StreamLog):
             *(self.files.directory, self.next_offset, durable, number, end),
         )
         self.next_offset = self.committed_offset = end
-        self.lost_number = max(number, self.active().number if self.segments else 0)
+        self.lost_number = max(number, self.active_segment().number if self.segments else 0)
         self.group_transactions = []  # Later records proved the last transaction.
         self.uncertain_transactions.clear()
 
     def resolve(self, committed: set[int] | None, clean: bool) -> None:
-        """Cut off an uncommitted transaction and all records behind it.
+        """Cut off an uncommitted transaction and all records after it.
 
         If the journal is damaged, nothing is cut. Unless the journal was closed
         regularly (``clean``), verify that the last segment is durable.
         """
         begun, self.group_transactions = self.group_transactions, []
-        if self.segments and not clean and self.active().offloaded is None:
-            self.files.prove(self.active())
+        if self.segments and not clean and self.active_segment().offloaded is None:
+            self.files.verify_or_replace(self.active_segment())
         if committed is None:
             return
         for number, segment, file_offset in begun:
@@ -569,9 +569,9 @@ class DiskStreamLog(StreamLog):
                 return
 
     def cut_back(self, segment: StreamSegment, file_offset: int) -> None:
-        """Cut the log at a file offset, and read it again."""
+        """Cut the log at a file offset, and load its segments again."""
         disk = self.files.disk
-        while self.active() is not segment:
+        while self.active_segment() is not segment:
             later = self.segments.pop()
             self.files.close(later)
             disk.remove(later.path)
@@ -580,14 +580,14 @@ class DiskStreamLog(StreamLog):
         for remaining in self.segments:
             self.files.close(remaining)
         self.files.open.clear()
-        self.reader.forget()
-        self.start()
+        self.reader.clear()
+        self.load_segments()
         self.group_transactions = []
 
-    def growing(self) -> Iterator[tuple[str, int]]:
+    def unfinished_files(self) -> Iterator[tuple[str, int]]:
         """Yield the unfinished files, with their durable bytes."""
         for segment in self.segments:
-            if not segment.sealed or segment.written < segment.end:
+            if not segment.is_sealed or segment.written < segment.end:
                 yield segment.path, segment.written
 
     # --- The end ----------------------------------------------------------------------------
@@ -607,8 +607,8 @@ class DiskStreamLog(StreamLog):
             self.offloading.delete()
 
     def delete(self) -> None:
-        self.files.deleted = True
-        if self.journal.recovered and self.journal.definitions.get(self.key) is not None:
+        self.files.is_deleted = True
+        if self.journal.is_recovered and self.journal.definitions.get(self.key) is not None:
             self.journal.define(self.key, None)
         if self in self.journal.dirty_streams:
             self.journal.dirty_streams.remove(self)
@@ -621,4 +621,4 @@ class DiskStreamLog(StreamLog):
             for group in busy.streams:
                 in_use = in_use or group.files is self.files
         if not in_use:
-            self.close()  # Otherwise ``finished`` closes it after the write.
+            self.close()  # Otherwise ``on_durable`` closes it after the write.

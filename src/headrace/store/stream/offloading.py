@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Offloading: moving the segments of a stream to the object store.
 
-A sealed segment moves when the local segments exceed ``local_max_length_bytes`` or are older than
-``local_max_age_ms``; the two newest stay. Its object and a sidecar are made durable first, then the
-sidecar gets its name, then the segment's file is removed. A start that finds sidecar and file
-removes the file.
+A sealed segment moves when the local segments exceed ``local_max_length_bytes`` or it is older than
+``local_max_age_ms``; the two newest stay. First its object and its sidecar are made durable, then
+the sidecar gets its final name, then the segment's file is removed. A start that finds both sidecar
+and file removes the file.
 """
 
 import logging
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.store.disk import Disk
 from headrace.store.offload.block_cache import OffloadedSegment
-from headrace.store.offload.sidecar import Sidecar, complete, sidecar_path
+from headrace.store.offload.sidecar import Sidecar, rename_sidecar, sidecar_path
 from headrace.store.offload.tier import Tier, Upload
 from headrace.store.segment.segment import file_name
 from headrace.store.segment.writer import ReportedJob
@@ -55,11 +55,11 @@ class Offloading:
         self.max_length_bytes = -1
         self.max_age_ms = -1
         self.moving: dict[StreamSegment, Upload] = {}
-        self.ended = False
+        self.is_ended = False
 
     @property
     def prefix(self) -> str:
-        """The prefix of the names of the stream's objects."""
+        """The common prefix of the names of the stream's objects."""
         return self.tier.prefix(self.files.directory.rpartition("/")[2], self.files.secret)
 
     def name(self, number: int) -> str:
@@ -69,7 +69,7 @@ class Offloading:
     def start_moves(self, now_ms: int) -> None:
         """Start the uploads of segments beyond the limits."""
         self.now_ms = now_ms
-        if self.ended or (self.max_length_bytes < 0 and self.max_age_ms < 0):
+        if self.is_ended or (self.max_length_bytes < 0 and self.max_age_ms < 0):
             return
         local = [segment for segment in self.segments if segment.offloaded is None]
         size = sum(segment.end for segment in local if segment not in self.moving)
@@ -103,8 +103,8 @@ class Offloading:
         return Sidecar(self.files.disk, sidecar_path(segment.path))
 
     def finish_upload(self, segment: StreamSegment, durable: bool) -> None:
-        """Give the sidecar its name if the object is ``durable``."""
-        if not durable or self.ended:  # The object is uploaded again, or deleted with the stream.
+        """Continue a move if the object is ``durable``: give the sidecar its final name."""
+        if not durable or self.is_ended:  # Another upload follows, or the stream is deleted.
             self.moving.pop(segment, None)
         elif segment not in self.segments:
             self.moving.pop(segment, None)
@@ -114,9 +114,9 @@ class Offloading:
             self.writer.submit(job)
 
     def finish_move(self, segment: StreamSegment) -> None:
-        """Read a segment from the object store from now on, and remove its file."""
+        """Finish a move: read the segment from the object store, and remove its file."""
         self.moving.pop(segment, None)
-        if self.ended:
+        if self.is_ended:
             return
         sidecar = self.sidecar(segment)
         if segment not in self.segments:  # Retention has removed the segment meanwhile.
@@ -127,7 +127,7 @@ class Offloading:
         self.files.close(segment)
         if segment in self.files.open:
             self.files.open.remove(segment)
-        self.reader.forget()
+        self.reader.clear()
         self.writer.submit(FileRemoval([segment.path], None))
         self.start_moves(self.now_ms)
 
@@ -143,7 +143,7 @@ class Offloading:
 
     def wake_readers(self) -> None:
         """Wake the stream's readers when blocks have been fetched."""
-        if not self.ended and self.log.on_arrival is not None:
+        if not self.is_ended and self.log.on_arrival is not None:
             self.log.on_arrival()
 
     def drop(self, segment: StreamSegment) -> None:
@@ -152,7 +152,7 @@ class Offloading:
         if upload is not None:
             upload.is_abandoned = True
         if segment.offloaded is not None:
-            self.tier.cache.forget(segment.offloaded)
+            self.tier.cache.remove_segment(segment.offloaded)
             self.remove(self.sidecar(segment).path, self.name(segment.number))
 
     def remove(self, sidecar: str, name: str) -> None:
@@ -162,7 +162,7 @@ class Offloading:
 
     def close(self) -> None:
         """Abandon the uploads and start no others."""
-        self.ended = True
+        self.is_ended = True
         for upload in self.moving.values():
             upload.is_abandoned = True
         for segment in self.segments:
@@ -175,14 +175,14 @@ class Offloading:
         for segment in self.segments:
             if segment.offloaded is not None:
                 has_objects = True
-                self.tier.cache.forget(segment.offloaded)
+                self.tier.cache.remove_segment(segment.offloaded)
         self.close()
         if has_objects:
             self.tier.delete_all(self.prefix)
 
 
 class SidecarRename(ReportedJob):
-    """Gives a sidecar its name; a job of the writer."""
+    """Gives a sidecar its final name; a job of the writer."""
 
     def __init__(self, path: str, then: Callable[[], None]) -> None:
         self.path = path
@@ -191,7 +191,7 @@ class SidecarRename(ReportedJob):
     def run(self, disk: Disk) -> None:
         """Rename the sidecar durably; a repeated job accepts that it is renamed."""
         try:
-            complete(disk, self.path)
+            rename_sidecar(disk, self.path)
         except FileNotFoundError:
             disk.close(disk.open(self.path))
 

@@ -3,7 +3,7 @@ import cython
 from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED
 from headrace.model.queue.destination cimport Consumer
 from headrace.store.segment.record cimport (
-    C_HEAD, C_MESSAGE, C_MESSAGE_HEAD, intact, next_intact, plausible,
+    C_HEAD, C_MESSAGE, C_MESSAGE_HEAD, check_record, find_record_from, check_head,
 )
 from headrace.store.stream.files cimport StreamSegment
 from headrace.store.stream.index cimport StreamIndex
@@ -22,7 +22,7 @@ cdef class StreamReader:
     cdef object positions
     cdef object recent
 
-    cpdef forget(self)
+    cpdef clear(self)
     @cython.locals(records=list, segment=StreamSegment, next_segment=StreamSegment, file_offset=u64, read_end=u64)
     cdef list read(self, u64 offset, u64 committed, Py_ssize_t bytes_max)
     @cython.locals(
@@ -37,7 +37,7 @@ cdef class StreamReader:
         left=u64, chunk=bytes, end=Py_ssize_t, base=Py_ssize_t, size=Py_ssize_t, seed=u64, length=u32,
         seq=u64, start=Py_ssize_t, n=Py_ssize_t,
     )
-    cdef u64 read_some(
+    cdef u64 read_records(
         self, StreamSegment segment, u64 file_offset, u64 offset, u64 committed, Py_ssize_t bytes_max,
         list records,
     ) except? 0

@@ -21,16 +21,16 @@ if not cython.compiled:
     from headrace.store.segment.record import HEAD as C_HEAD
     from headrace.store.segment.record import MESSAGE as C_MESSAGE
     from headrace.store.segment.record import MESSAGE_HEAD as C_MESSAGE_HEAD
-    from headrace.store.segment.record import intact, next_intact, plausible
+    from headrace.store.segment.record import check_head, check_record, find_record_from
     from headrace.store.stream.files import StreamSegment
     from headrace.store.stream.index import StreamIndex
     from headrace.wire.memory import cut, get16, get32, get64
 
 log = logging.getLogger(__name__)
 
-POSITIONS_MAX = 4096  # Remembered positions of readers.
+POSITIONS_MAX = 4096  # Positions of readers in memory.
 READ_SIZE = 256 << 10  # Bytes read at a time for one reader.
-RECENT = 8  # Reads kept for other readers.
+RECENT = 8  # Reads in memory for other readers.
 
 
 class StreamReader:
@@ -44,8 +44,8 @@ class StreamReader:
         # Offset, maximum of bytes, and records of each of the latest reads.
         self.recent: deque[tuple[int, int, list[StreamRecord]]] = deque(maxlen=RECENT)
 
-    def forget(self) -> None:
-        """Forget all positions and reads, because segments were removed."""
+    def clear(self) -> None:
+        """Remove all positions and reads, because segments were removed."""
         self.recent.clear()
         self.positions.clear()
 
@@ -66,7 +66,9 @@ class StreamReader:
                     return []
                 segment, file_offset = next_segment, HEADER
                 continue
-            read_end = self.read_some(segment, file_offset, offset, committed, bytes_max, records)
+            read_end = self.read_records(
+                segment, file_offset, offset, committed, bytes_max, records
+            )
             if read_end == file_offset and not records:
                 return []
             file_offset = read_end
@@ -97,7 +99,7 @@ class StreamReader:
             seed = segment.seed
             base = 0
             while base < stop and offset < end:
-                length = intact(chunk, base, stop, seed)
+                length = check_record(chunk, base, stop, seed)
                 if length == 0:
                     break  # Cut off by this read, or damaged.
                 if chunk[base + 4] == C_MESSAGE:
@@ -128,7 +130,7 @@ class StreamReader:
         return offset
 
     def remember(self, offset: int, segment: StreamSegment, file_offset: int) -> None:
-        """Remember the file offset at which a reader will continue."""
+        """Store the file offset at which a reader will continue with ``offset``."""
         self.positions[offset] = (segment, file_offset)
         while len(self.positions) > POSITIONS_MAX:
             self.positions.popitem(last=False)
@@ -138,7 +140,7 @@ class StreamReader:
         position = self.positions.pop(offset, None)
         return position if position is not None else self.index.find(offset)
 
-    def read_some(
+    def read_records(
         self,
         segment: StreamSegment,
         file_offset: int,
@@ -160,20 +162,20 @@ class StreamReader:
         size = 0
         seed = segment.seed
         while base < end and size < bytes_max:
-            length = intact(chunk, base, end, seed)
+            length = check_record(chunk, base, end, seed)
             if length == 0:
                 if base and end < left:
                     break  # Cut off by this read, or damaged, as the next read will show.
-                length = plausible(chunk, base, left, seed) if end - base >= C_HEAD else 0
+                length = check_head(chunk, base, left, seed) if end - base >= C_HEAD else 0
                 if length > end and end < left:
                     chunk = self.files.read_at(segment, (length + 7) & ~7, file_offset)
                     end = len(chunk) & ~7
-                    if intact(chunk, 0, end, seed):
+                    if check_record(chunk, 0, end, seed):
                         continue
                 log.error(
                     "damaged record in %s near byte %d is left out", segment.path, file_offset
                 )
-                base = next_intact(chunk, base + 8, end, seed)
+                base = find_record_from(chunk, base + 8, end, seed)
                 continue
             if chunk[base + 4] == C_MESSAGE:
                 seq = get64(chunk, base + 16)

@@ -32,12 +32,11 @@ class StreamRecovery:
         self.size = 0
         self.segments: list[StreamSegment] = []
         self.offloaded: dict[int, SidecarHead] = {}  # Heads of sidecars by segment number.
-        self.forgotten: list[int] = []  # Offloaded segments that retention had removed.
+        self.retired_numbers: list[int] = []  # Numbers of offloaded segments to be deleted.
         self.last: StreamScan | None = None  # The records of the last segment.
         self.groups = 0  # The number of the latest group.
-        self.group_transactions: list[
-            tuple[int, StreamSegment, int]
-        ] = []  # Transactions of that group.
+        # The transactions of that group: number, segment and file offset of the BEGIN.
+        self.group_transactions: list[tuple[int, StreamSegment, int]] = []
         self.find_segments()
         if self.segments and self.segments[-1].offloaded is None:
             self.last = self.read_last(self.segments[-1])
@@ -45,7 +44,7 @@ class StreamRecovery:
             self.group_transactions = self.find_group_transactions(self.last)
 
     def find_segments(self) -> None:
-        """Find the segments; remove unwritten and removed ones."""
+        """Find the segments; remove files of unwritten segments and of segments without use."""
         disk, directory = self.files.disk, self.files.directory
         names = disk.names(directory)
         for name in names:
@@ -58,21 +57,21 @@ class StreamRecovery:
         headers |= {n: (sidecar.size, sidecar.header) for n, sidecar in self.offloaded.items()}
         numbers = sorted(headers)
         heads = [headers[n][1] for n in numbers]
-        intact = [head for head in heads if head is not None]
+        valid_heads = [head for head in heads if head is not None]
         oldest = max([oldest, *(sidecar.header.oldest for sidecar in self.offloaded.values())])
-        self.files.secret = intact[0].secret if intact else secrets.randbits(63)
+        self.files.secret = valid_heads[0].secret if valid_heads else secrets.randbits(63)
         for number in numbers:
             size, head = headers[number]
             if number < oldest:
                 self.remove_retired(number)
                 continue
-            segment = self.segment(number, size)
+            segment = self.make_segment(number, size)
             if head is not None:
                 segment.first_offset, segment.begun_ms = head.first_seq, head.begun_ms
-            elif not self.rescue(segment, number == numbers[-1]):
+            elif not self.load_damaged(segment, number == numbers[-1]):
                 continue
             if self.segments and number > self.segments[-1].number + 1:
-                self.segments[-1].damage_logged = True
+                self.segments[-1].has_logged_damage = True
                 log.error(
                     "damaged: the segments %d to %d of %s are missing: their records before "
                     "offset %d are skipped",
@@ -109,16 +108,16 @@ class StreamRecovery:
         path = self.files.path(number)
         if number in self.offloaded:
             self.files.disk.remove(sidecar_path(path))
-            self.forgotten.append(number)
+            self.retired_numbers.append(number)
         else:
             self.files.disk.remove(path)
 
-    def segment(self, number: int, size: int) -> StreamSegment:
-        """Return a segment with a valid header."""
+    def make_segment(self, number: int, size: int) -> StreamSegment:
+        """Return the segment object of a file or sidecar."""
         seed = segment_seed(self.files.secret, number)
         segment = StreamSegment(self.files.path(number), number, seed, 0, 0)
         segment.end = segment.written = segment.allocated = size
-        segment.sealed = True
+        segment.is_sealed = True
         sidecar_head = self.offloaded.get(number)
         if sidecar_head is not None:
             sidecar = Sidecar(self.files.disk, sidecar_path(segment.path))
@@ -127,7 +126,7 @@ class StreamRecovery:
             )
         return segment
 
-    def rescue(self, segment: StreamSegment, last: bool) -> bool:
+    def load_damaged(self, segment: StreamSegment, last: bool) -> bool:
         """Load a segment with a damaged header; return False if it has no valid record."""
         disk, path = self.files.disk, segment.path
         buffer, size = self.files.read(segment)
@@ -136,21 +135,21 @@ class StreamRecovery:
                 log.error("damaged: %s is empty and is left out", path)
             else:
                 log.warning("%s is empty and is removed", path)
-            self.forget(segment)
+            self.close_unused(segment)
             disk.remove(path)
             return False
         scan = StreamScan(segment)
         scan.read(buffer, size)
         if not scan.index:
             log.error("damaged: %s has no readable record; it is renamed to %s.damaged", path, path)
-            self.forget(segment)
+            self.close_unused(segment)
             disk.rename(path, f"{path}.damaged")
             return False
         segment.first_offset, segment.begun_ms = scan.index[0][0], scan.index[0][2]
         log.error("damaged: the header of %s; its records are used", path)
         return True
 
-    def forget(self, segment: StreamSegment) -> None:
+    def close_unused(self, segment: StreamSegment) -> None:
         """Close the file of a segment that is not used."""
         self.files.close(segment)
         if segment in self.files.open:
@@ -165,7 +164,7 @@ class StreamRecovery:
             self.size -= last.written - end
         last.index = scan.index
         last.end = last.written = last.allocated = end
-        last.sealed = False
+        last.is_sealed = False
         self.files.open.remove(last)  # The last segment stays open.
         return scan
 
@@ -176,7 +175,7 @@ class StreamRecovery:
         """
         scan, begun = last, last.group_transactions
         for segment in reversed(self.segments[:-1]):
-            if scan.whole or segment.offloaded is not None:  # Its groups were durable.
+            if scan.is_whole or segment.offloaded is not None:  # Its groups were durable.
                 break
             scan = StreamScan(segment)
             scan.read(*self.files.read(segment))

@@ -13,7 +13,7 @@ if not cython.compiled:
     from headrace.store.segment.record import GROUP as C_GROUP
     from headrace.store.segment.record import HEAD as C_HEAD
     from headrace.store.segment.record import MESSAGE as C_MESSAGE
-    from headrace.store.segment.record import intact, next_intact
+    from headrace.store.segment.record import check_record, find_record_from
     from headrace.store.stream.files import StreamSegment
     from headrace.wire.memory import get64
 
@@ -36,10 +36,9 @@ class StreamScan:
         self.index: list[tuple[int, int, int]] = []  # Offset, file offset, arrived_ms.
         self.next_offset = segment.first_offset
         self.groups = 0  # The number of the latest group.
-        self.group_transactions: list[
-            tuple[int, StreamSegment, int]
-        ] = []  # Transactions of that group.
-        self.whole = False  # The start of that group was found.
+        # The transactions of that group: number, segment and file offset of the BEGIN.
+        self.group_transactions: list[tuple[int, StreamSegment, int]] = []
+        self.is_whole = False  # The start of that group is in the segment.
 
     def read(self, buffer: bytearray, size: int) -> int:
         """Read all records of ``buffer[:size]``; return the end of the last one."""
@@ -49,11 +48,11 @@ class StreamScan:
         next_offset = 0
         seed = self.segment.seed
         while offset < end:
-            length = intact(buffer, offset, end, seed)
+            length = check_record(buffer, offset, end, seed)
             if length == 0:
                 if self.last and next_group(buffer, offset, end, seed) < 0:
                     return offset
-                next_offset = next_intact(buffer, offset + 8, end, seed)
+                next_offset = find_record_from(buffer, offset + 8, end, seed)
                 if next_offset == end and not self.last:
                     return offset
                 log.error(
@@ -72,16 +71,16 @@ class StreamScan:
                 if seq >= self.next_offset:
                     self.next_offset = seq + 1
             else:
-                self.note(buffer[offset + 4], get64(buffer, offset + C_HEAD), offset)
+                self.add_marker(buffer[offset + 4], get64(buffer, offset + C_HEAD), offset)
             offset += (length + 7) & ~7
         return offset
 
-    def note(self, type: int, number: int, file_offset: int) -> None:
-        """Record a GROUP or BEGIN record."""
+    def add_marker(self, type: int, number: int, file_offset: int) -> None:
+        """Process a GROUP or BEGIN record."""
         if type == C_BEGIN:
             self.group_transactions.append((number, self.segment, file_offset))
         elif type == C_GROUP:
             self.groups = max(self.groups, number & ~CONTINUES)
             if not number & CONTINUES:
                 self.group_transactions.clear()
-                self.whole = True
+                self.is_whole = True

@@ -99,7 +99,7 @@ def list_owners(call: Call) -> Steps:
         yield {
             "vhost": name,
             "broker": node.find_owner(name),
-            "wanted": "" if row is None else row.wanted,
+            "wanted": "" if row is None else row.preferred_owner,
             "epoch": 0 if row is None else row.epoch,
             "entries": 0 if row is None else row.last - row.front + 1,
             "behind": 0 if ledger in node.served else lags.get(ledger, -1),
