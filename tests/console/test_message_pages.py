@@ -208,7 +208,7 @@ def test_a_job_that_failed_says_why(browser: Browser, monkeypatch: pytest.Monkey
 def test_only_who_may_cancel_a_job_is_offered_to(
     console: LocalConsole, monkeypatch, tag, is_offered
 ) -> None:
-    async def running(call: object, vhost: str, id: str) -> dict[str, object]:  # noqa: A002 - as there.
+    async def running(call: object, vhost: str, id: str) -> dict[str, object]:  # noqa: A002 - as in the path.
         return {"vhost": vhost, "id": id, "state": "moving", "done": 1}
 
     link: Any = console.console.link  # type: ignore[union-attr]

@@ -67,7 +67,7 @@ def asset_address(name: str) -> str:
     {"/assets/{name}": "A script or style of the pages."}, tag=NOBODY, page=True, is_free=True
 )
 async def show_asset(call: HttpCall, name: str) -> Text:
-    """Return the asset whose address ends with a name."""
+    """Return the asset whose address ends with ``name``."""
     asset = ASSETS_BY_HASHED_NAME.get(name)
     if asset is None:
         raise not_found()

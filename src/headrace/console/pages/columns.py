@@ -58,5 +58,5 @@ class Column:
 
 
 def omit_columns(columns: tuple[Column, ...], *titles: str) -> tuple[Column, ...]:
-    """Return columns without those with some titles."""
+    """Return columns without the columns of these titles."""
     return tuple(column for column in columns if column.title not in titles)

@@ -131,7 +131,7 @@ class GlobalRows:
 
 
 def join_fields(row: JsonRow, fields: tuple[str, ...]) -> str:
-    """Return the texts of some fields as one text, for a search."""
+    """Return the texts of a row's fields as one text, for a search."""
     return " ".join(str(row.get(name) or "") for name in fields)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The menu: groups of pages; a user sees the pages that their tags open."""
+"""The menu: groups of pages. A user sees only the pages that the user's tags open."""
 
 from __future__ import annotations
 
@@ -10,77 +10,77 @@ from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A page of the menu."""
+class MenuEntry:
+    """A page in the menu, with the tag of its route."""
 
     title: str
     path: str
     tag: str = MANAGEMENT
 
 
-MENU: tuple[tuple[str, tuple[Entry, ...]], ...] = (
-    ("", (Entry("Overview", "/"),)),
+MENU: tuple[tuple[str, tuple[MenuEntry, ...]], ...] = (
+    ("", (MenuEntry("Overview", "/"),)),
     (
         "Messages",
         (
-            Entry("Queues", "/queues"),
-            Entry("Streams", "/streams"),
-            Entry("Exchanges", "/exchanges"),
-            Entry("Bindings", "/bindings"),
-            Entry("Groups", "/groups"),
-            Entry("Leases", "/leases"),
-            Entry("Transactions", "/transactions"),
-            Entry("Staged batches", "/batches"),
-            Entry("Jobs", "/jobs"),
+            MenuEntry("Queues", "/queues"),
+            MenuEntry("Streams", "/streams"),
+            MenuEntry("Exchanges", "/exchanges"),
+            MenuEntry("Bindings", "/bindings"),
+            MenuEntry("Groups", "/groups"),
+            MenuEntry("Leases", "/leases"),
+            MenuEntry("Transactions", "/transactions"),
+            MenuEntry("Staged batches", "/batches"),
+            MenuEntry("Jobs", "/jobs"),
         ),
     ),
     (
         "Clients",
         (
-            Entry("Connections", "/connections"),
-            Entry("Channels", "/channels"),
-            Entry("Consumers", "/consumers"),
+            MenuEntry("Connections", "/connections"),
+            MenuEntry("Channels", "/channels"),
+            MenuEntry("Consumers", "/consumers"),
         ),
     ),
     (
         "Spark",
         (
-            Entry("Queries", "/queries", MONITORING),
-            Entry("Pipelines", "/pipelines", MONITORING),
+            MenuEntry("Queries", "/queries", MONITORING),
+            MenuEntry("Pipelines", "/pipelines", MONITORING),
         ),
     ),
     (
         "Rules",
         (
-            Entry("Policies", "/policies"),
-            Entry("Operator policies", "/operator-policies"),
-            Entry("Virtual host limits", "/vhost-limits"),
-            Entry("User limits", "/user-limits"),
+            MenuEntry("Policies", "/policies"),
+            MenuEntry("Operator policies", "/operator-policies"),
+            MenuEntry("Virtual host limits", "/vhost-limits"),
+            MenuEntry("User limits", "/user-limits"),
         ),
     ),
     (
         "Access",
         (
-            Entry("Virtual hosts", "/vhosts"),
-            Entry("Users", "/users", ADMINISTRATOR),
-            Entry("Permissions", "/permissions", ADMINISTRATOR),
-            Entry("Topic permissions", "/topic-permissions", ADMINISTRATOR),
+            MenuEntry("Virtual hosts", "/vhosts"),
+            MenuEntry("Users", "/users", ADMINISTRATOR),
+            MenuEntry("Permissions", "/permissions", ADMINISTRATOR),
+            MenuEntry("Topic permissions", "/topic-permissions", ADMINISTRATOR),
         ),
     ),
     (
         "Broker",
         (
-            Entry("Definitions", "/definitions", ADMINISTRATOR),
-            Entry("Settings", "/settings", ADMINISTRATOR),
-            Entry("Log", "/log", ADMINISTRATOR),
-            Entry("Audit log", "/audit", ADMINISTRATOR),
+            MenuEntry("Definitions", "/definitions", ADMINISTRATOR),
+            MenuEntry("Settings", "/settings", ADMINISTRATOR),
+            MenuEntry("Log", "/log", ADMINISTRATOR),
+            MenuEntry("Audit log", "/audit", ADMINISTRATOR),
         ),
     ),
 )
 
 
-def menu_for(tags: tuple[str, ...]) -> list[tuple[str, list[Entry]]]:
-    """Return the groups that a user with these tags may open."""
+def menu_for(tags: tuple[str, ...]) -> list[tuple[str, list[MenuEntry]]]:
+    """Return the groups of the menu, with the pages that a user with these tags may open."""
     menu = []
     for title, entries in MENU:
         allowed = [entry for entry in entries if not ALLOWED[entry.tag].isdisjoint(tags)]

@@ -16,7 +16,7 @@ LAYOUT_CHARACTERS = frozenset("\n\t")  # Control characters that multiline text 
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 KIB = 1024
 MS = 1000
-DASH = "\N{EN DASH}"  # Stands for a missing value.
+DASH = "\N{EN DASH}"  # The text of a missing value.
 DEFAULT_EXCHANGE = "(default)"
 DELIVERY_MODES = {"2": "Persistent", "1": "Transient"}
 JSON_TYPES: dict[type, str] = {
@@ -56,7 +56,7 @@ def multiline_text(value: str) -> Markup:
 
 
 def mark_hidden(text: str, shown: frozenset[str] = frozenset()) -> Markup:
-    """Return a text as HTML in which hidden characters, except those in ``shown``, are marked."""
+    """Return a text as HTML with marked hidden characters; characters in ``shown`` are kept."""
     parts = [
         Markup('<span class="hidden-character">{}</span>').format(escape_code_point(character))
         if character not in shown and is_hidden(character)

@@ -175,7 +175,7 @@ async def sum_series(
     keys: Sequence[tuple[str, ...]],
     lines: Lines,
 ) -> Answer:
-    """Return the sums of some objects: ``times``, and in ``series`` one series for each line.
+    """Return the sums over objects: ``times``, and in ``series`` one series for each line.
 
     Raises:
         HttpError: the query has an unknown span or ``of``.

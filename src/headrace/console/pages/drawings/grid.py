@@ -53,5 +53,5 @@ class GridLayout(NamedTuple):
 
 
 def shorten(text: str, characters: int) -> str:
-    """Return a text of some characters at most; a cut text ends with an ellipsis."""
+    """Return a text of at most ``characters`` characters; a cut text ends with an ellipsis."""
     return text if len(text) <= characters else f"{text[: characters - 1]}…"

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 FORM_PATH = "/queues/{vhost}/{queue}/job"
 JOB_PATH = "/jobs/{vhost}/{id}"
 PAGES = ResourcePages()
-LABELS = {
+ACTION_LABELS = {
     "move": "Move messages to another queue",
     "copy": "Copy messages to another queue",
     "requeue": "Return dead letters to their original queues",
     "delete": "Delete messages",
 }
-BUTTONS = {"move": "Move", "copy": "Copy", "requeue": "Requeue", "delete": "Delete"}
+ACTION_BUTTONS = {"move": "Move", "copy": "Copy", "requeue": "Requeue", "delete": "Delete"}
 FORM_FIELDS = ("do", "to", "selector", "count", "first", "last")
 FACTS = (  # Facts of a running job, and of the result of an ended one.
     Column("Error", "error_text"),
@@ -97,7 +97,7 @@ def job_form(
     status: int = 200,
 ) -> Text:
     """Return the page with the form; with ``dry_run``, the result of one, and the confirmation."""
-    action = texts["do"] if texts["do"] in LABELS else "move"
+    action = texts["do"] if texts["do"] in ACTION_LABELS else "move"
     arguments = [queue, texts["to"] or "TO"] if action in jobs.WITH_TARGET else [queue]
     return page(
         call,
@@ -107,8 +107,8 @@ def job_form(
         queue=queue,
         queue_address=path_to("queues", vhost, queue),
         texts={**texts, "do": action},
-        labels=LABELS,
-        buttons=BUTTONS,
+        labels=ACTION_LABELS,
+        buttons=ACTION_BUTTONS,
         dry_run=dry_run,
         problem=problem,
         command=command_line(

@@ -80,7 +80,7 @@ async def show_first_page(call: HttpCall) -> Text:
         charts=CHARTS + (NODE_CHARTS if sees_node else ()),
         alarms=[alarm for alarm in await active_alarms(call) if sees_alarm(call.identity, alarm)],
         drains=status["draining"],
-        node=node_facts(totals, status)
+        node_facts=node_facts(totals, status)
         if sees_node
         else [NodeFact("Version", totals["product_version"], "text")],
         tables=await table_views(call, TABLES, totals),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of virtual hosts: their list, one of them, and adding, changing or deleting one."""
+"""The pages of virtual hosts: their list, one host, and adding, changing or deleting one."""
 
 from __future__ import annotations
 
