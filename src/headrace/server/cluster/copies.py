@@ -140,6 +140,7 @@ class Copies:
             return self._locks.setdefault(ledger, threading.Lock())
 
     def _run(self) -> None:
+        """Update the copies every ``FOLLOW_S``; runs on the thread."""
         while not self._stopped.is_set():
             self._forget_deleted()
             for row in list(self._followed.values()):

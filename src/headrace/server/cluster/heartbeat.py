@@ -78,6 +78,7 @@ class Heartbeat:
         self.members.close()
 
     def _run(self) -> None:
+        """Send heartbeats every ``BEAT_S``, and run work between them; runs on the thread."""
         while True:
             sent_s = boot_s()
             try:

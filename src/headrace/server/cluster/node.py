@@ -167,6 +167,7 @@ class ClusterNode:
         self.served.clear()
 
     def _stop_threads(self, served: list[str]) -> None:
+        """End the threads, and release the ledgers ``served``; blocks."""
         self.copies.stop()
         for name in served:
             self._close(self.served[name])

@@ -258,6 +258,7 @@ class OperatorLinks:
     async def _run(
         self, sock: socket.socket, asker: Asker, *, sending: bytes, receiving: bytes
     ) -> None:
+        """Serve a link of another broker until its end."""
         streams = await asyncio.open_connection(sock=sock, limit=LINE_BYTES_MAX)
         link = OperatorLink(*streams, sending=sending, receiving=receiving)
         try:

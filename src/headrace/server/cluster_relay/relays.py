@@ -134,6 +134,7 @@ class Relays:
         self._keep_task(loop.create_task(self._wait(connection, vhost, served)))
 
     async def _wait(self, connection: Client, vhost: str, served: Callable[[], None]) -> None:
+        """Call ``served`` once a broker serves a virtual host; after ``WAIT_S``, close."""
         transport = cast("Transport", connection.transport)
         transport.hold()
         transport.handshake_ticks += int(WAIT_S * TICKS_PER_S)
@@ -160,6 +161,10 @@ class Relays:
     async def _relay(
         self, connection: RelayableClient, vhost: str, served: Callable[[], None]
     ) -> None:
+        """Relay a connection to the broker that serves its virtual host.
+
+        Call ``served`` if this broker comes to serve it; close the connection after ``WAIT_S``.
+        """
         transport = cast("Transport", connection.transport)
         transport.hold()
         transport.handshake_ticks += int(WAIT_S * TICKS_PER_S)

@@ -732,6 +732,7 @@ class Setting:
         return typed
 
     def _convert(self, value: object, source: str) -> object:
+        """Return a value as the type of the setting; raise SettingError if that is impossible."""
         text = "the value" if self.secret else repr(value)
         if self.kind is bool:
             if isinstance(value, bool):

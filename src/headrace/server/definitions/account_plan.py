@@ -34,6 +34,7 @@ from headrace.server.definitions.outcomes import (
     IN_PART,
     UNCHANGED,
     Duplicate,
+    ElementOutcome,
     NoEquivalent,
 )
 from headrace.server.definitions.rules import (
@@ -80,7 +81,7 @@ class AccountPlan:
 
     # --- Users, virtual hosts, permissions -----------------------------------------------------
 
-    def _plan_vhost(self, element: Element) -> tuple[str, str, str]:
+    def _plan_vhost(self, element: Element) -> ElementOutcome:
         name = element.name("name", "virtual host")
         metadata = self._read_metadata(element)
         self._record_once(element, "name", metadata, "virtual host", name)
@@ -124,7 +125,7 @@ class AccountPlan:
             metadata[QUEUE_TYPE_FIELD] = kind.removeprefix("rabbit_").removesuffix("_queue")
         return {field: value for field, value in metadata.items() if value not in MISSING_VALUES}
 
-    def _plan_user(self, element: Element) -> tuple[str, str, str]:
+    def _plan_user(self, element: Element) -> ElementOutcome:
         account, partial_reason = read_account_in_part(element)
         limits = element.mapping("limits")
         self._record_once(element, "name", (account, limits), "user", account.name)
@@ -152,7 +153,7 @@ class AccountPlan:
             return account.name, IN_PART, text
         return account.name, outcome, ""
 
-    def _plan_permission(self, element: Element) -> tuple[str, str, str]:
+    def _plan_permission(self, element: Element) -> ElementOutcome:
         user, vhost = self._known_user(element), self._known_vhost(element)
         patterns, pattern_note = self._read_patterns(
             element, ("configure", "write", "read"), check_pattern
@@ -166,7 +167,7 @@ class AccountPlan:
             outcome = CREATED if current is None else CHANGED
         return name, IN_PART if pattern_note else outcome, pattern_note
 
-    def _plan_topic_permission(self, element: Element) -> tuple[str, str, str]:
+    def _plan_topic_permission(self, element: Element) -> ElementOutcome:
         user, vhost = self._known_user(element), self._known_vhost(element)
         exchange = element.text("exchange")
         name = f"{user} in {vhost} at {exchange}"
@@ -222,7 +223,7 @@ class AccountPlan:
 
     # --- Parameters and policies ---------------------------------------------------------------
 
-    def _plan_parameter(self, element: Element) -> tuple[str, str, str]:
+    def _plan_parameter(self, element: Element) -> ElementOutcome:
         component = element.name("component", "component")
         name = element.name("name", component)
         vhost = self._known_vhost(element)
@@ -240,7 +241,7 @@ class AccountPlan:
         self._check_rule(element, key, value)
         return name, self._set_parameter(key, value), self._describe_idle_keys(value)
 
-    def _plan_global_parameter(self, element: Element) -> tuple[str, str, str]:
+    def _plan_global_parameter(self, element: Element) -> ElementOutcome:
         name = element.name("name", "parameter")
         value = as_object(element.value.get("value"))
         self._record_once(element, "name", value, "global parameter", name)
@@ -256,7 +257,7 @@ class AccountPlan:
             raise element.fail("name", f"there are {GLOBALS_MAX} global parameters already")
         return name, self._set_parameter(key, value), ""
 
-    def _plan_policy(self, element: Element) -> tuple[str, str, str]:
+    def _plan_policy(self, element: Element) -> ElementOutcome:
         name, vhost = element.name("name", "policy"), self._known_vhost(element)
         fields = ("pattern", "definition", "priority", "apply-to")
         value = {

@@ -50,6 +50,9 @@ class Finding(NamedTuple):
     text: str = ""  # The explanation of the outcome, if it needs one.
 
 
+ElementOutcome = tuple[str, str, str]  # The name of an element, its outcome and its explanation.
+
+
 class NoEquivalent(Exception):
     """The broker has no equivalent of an element; the text is the reason."""
 

@@ -48,6 +48,7 @@ from headrace.server.definitions.outcomes import (
     NO_EQUIVALENT,
     UNCHANGED,
     Duplicate,
+    ElementOutcome,
     Finding,
     NoEquivalent,
 )
@@ -124,7 +125,7 @@ class Plan(AccountPlan):
 
     # --- Exchanges, queues, bindings -----------------------------------------------------------
 
-    def _plan_exchange(self, element: Element) -> tuple[str, str, str]:
+    def _plan_exchange(self, element: Element) -> ElementOutcome:
         exchange = read_exchange(element)
         vhost = self._served_vhost(element)
         self._record_once(element, "name", exchange[1:], EXCHANGE, vhost, exchange.name)
@@ -197,7 +198,7 @@ class Plan(AccountPlan):
             return DIFFERENT, error.text
         return UNCHANGED, ""
 
-    def _plan_queue(self, element: Element) -> tuple[str, str, str]:
+    def _plan_queue(self, element: Element) -> ElementOutcome:
         queue = read_queue(element)
         vhost = self._served_vhost(element)
         self._record_once(element, "name", queue[1:], QUEUE, vhost, queue.name)
@@ -247,7 +248,7 @@ class Plan(AccountPlan):
             return DIFFERENT, error.text
         return UNCHANGED, ""
 
-    def _plan_binding(self, element: Element) -> tuple[str, str, str]:
+    def _plan_binding(self, element: Element) -> ElementOutcome:
         binding = read_binding(element)
         vhost = self._served_vhost(element)
         name = f"{binding.source} -> {binding.destination} ({binding.routing_key})"
@@ -410,7 +411,7 @@ class Plan(AccountPlan):
             raise NoEquivalent(name, f"names of a {kind} with characters that cannot be printed")
 
 
-_PLANNERS: dict[str, Callable[[Plan, Element], tuple[str, str, str]]] = {
+_PLANNERS: dict[str, Callable[[Plan, Element], ElementOutcome]] = {
     "vhosts": Plan._plan_vhost,
     "users": Plan._plan_user,
     "permissions": Plan._plan_permission,

@@ -42,11 +42,11 @@ class Target(Protocol):
 
     @property
     def definitions_size_max(self) -> int:
-        """Default limit of a virtual host's definitions, in bytes."""
+        """The default limit of a virtual host's definitions, in bytes."""
 
     @property
     def vhosts(self) -> Mapping[str, VirtualHost]:
-        """Virtual hosts by name."""
+        """The virtual hosts by name."""
 
     def vhost(self, name: str) -> VirtualHost:
         """Return the virtual host of that name.
@@ -56,7 +56,7 @@ class Target(Protocol):
         """
 
     def snapshot(self) -> Snapshot:
-        """Users, permissions and parameters."""
+        """Return users, permissions and parameters."""
 
     def commit(self) -> None:
         """Make the declarations so far durable, and send the messages that they caused."""
@@ -86,12 +86,12 @@ class RunningTarget:
 
     @property
     def definitions_size_max(self) -> int:
-        """Default limit of a virtual host's definitions, in bytes."""
+        """The default limit of a virtual host's definitions, in bytes."""
         return self._storage.settings.definitions_size_max
 
     @property
     def vhosts(self) -> Mapping[str, VirtualHost]:
-        """Virtual hosts by name."""
+        """The virtual hosts by name."""
         return self._vhosts
 
     def vhost(self, name: str) -> VirtualHost:
@@ -150,6 +150,7 @@ class DirectoryTarget:
             raise
 
     def _load(self) -> None:
+        """Load the virtual hosts that are not loaded yet, with their definitions."""
         for name, number in self._users.snapshot().vhosts.items():
             if name not in self.vhosts:
                 place = str(self._directory.vhost(number) / "journal")
@@ -181,7 +182,7 @@ class DirectoryTarget:
         return self.vhosts[name]
 
     def snapshot(self) -> Snapshot:
-        """Users, permissions and parameters."""
+        """Return users, permissions and parameters."""
         return self._users.snapshot()
 
     def change(self, changes: Changes) -> None:

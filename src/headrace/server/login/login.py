@@ -189,6 +189,7 @@ class LoginService:
         self._start_task(self._check(connection, mechanism, response))
 
     async def _check(self, connection: ClientConnection, mechanism: str, response: bytes) -> None:
+        """Run one step of a login, and send its outcome to the client."""
         assert self.context is not None
         number = connection.number
         peer = self.context.peer(number)

@@ -89,6 +89,7 @@ class TrustedIssuers:
             self.trusts.append(self._trust(issuer_settings))
 
     def _trust(self, settings: Settings) -> Trust:
+        """Return the keys and the rules of one issuer."""
         try:
             from headrace.gateway.oauth.tokens import Trust
         except ImportError as error:

@@ -140,6 +140,7 @@ class ManagementSocket:
         task.add_done_callback(clean_up)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a client, or refuse it; a trusted one may replace the longest idle client."""
         try:
             client = SocketClient(self, reader, writer)
             if len(self.clients) > CLIENTS_MAX and self.idle and client.is_trusted():

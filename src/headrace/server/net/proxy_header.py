@@ -53,6 +53,7 @@ def read_header(data: bytes) -> tuple[int, Address | None] | None:
 
 
 def _read_line(data: bytes) -> tuple[int, Address | None] | None:
+    """Read a header of version 1, a line of text."""
     end = data.find(b"\r\n", 0, LINE_MAX)
     if end < 0:
         if len(data) >= LINE_MAX:
@@ -75,6 +76,7 @@ def _read_line(data: bytes) -> tuple[int, Address | None] | None:
 
 
 def _read_binary(data: bytes) -> tuple[int, Address | None] | None:
+    """Read a header of version 2, in binary."""
     if len(data) < FIXED.size:
         return None
     _, command, family, length = FIXED.unpack_from(data)

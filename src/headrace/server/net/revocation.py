@@ -112,6 +112,7 @@ class Revocation:
         self._task = asyncio.get_running_loop().create_task(self._check())
 
     async def _check(self) -> None:
+        """Close the connections with invalid certificates; repeat if a check was requested."""
         while True:
             self._check_again = False
             chains = {
@@ -177,6 +178,7 @@ class Revocation:
         ]
 
     def _end(self, transport: Transport, event: str, reason: str, **facts: object) -> None:
+        """Close a connection because of its certificate, and audit that as ``event``."""
         if transport.closing:
             return
         connection = transport.connection

@@ -135,6 +135,7 @@ class AuditFile:
     # --- The thread -----------------------------------------------------------------------------
 
     def _write(self) -> None:
+        """Write lines until the file is closed; runs on the thread."""
         running = True
         while running:
             items = self._next()
@@ -175,6 +176,7 @@ class AuditFile:
         self._replace()
 
     def _replace(self) -> None:
+        """Open the file anew by its path; on failure, continue in the present file."""
         try:
             file = self._open()
         except OSError as error:
@@ -186,6 +188,7 @@ class AuditFile:
         self._torn = False
 
     def _append(self, lines: list[bytes]) -> None:
+        """Write lines, after those that are kept and the number of lost ones; count failures."""
         lines, self._kept = self._kept + lines, []
         missing = self.lost - self._reported
         head = [b"\n"] if self._torn else []  # Ends an incomplete last line.

@@ -101,6 +101,7 @@ class Relay:
         self.link = RelayLink(owner.reactor, link, self._on_message, self._on_end)
 
     def _on_message(self, kind: int, transport: RelayedTransport | None, data: bytes) -> None:
+        """Handle a frame about the relay or about the TLS handshake of a connection."""
         if kind == READY:
             self.ready = True
             self._owner.update_ready()

@@ -232,6 +232,7 @@ class Sampler:
         self._set(sampled, (*sums.gauges(), *sums.counts(), *counts))
 
     def _update_totals(self) -> None:
+        """Update the row with the sums over the broker; the scan of all objects is complete."""
         sampled = self.kinds[TOTALS].get(TOTALS)
         if sampled is None:
             sampled = self._new(TOTALS, TOTALS, (TOTALS,), "")
@@ -283,6 +284,7 @@ class Sampler:
     # --- Clients --------------------------------------------------------------------------------
 
     def _scan_clients(self) -> Iterator[None]:
+        """Visit the open connections with their channels, and the detached sessions."""
         context = self._broker.context
         for connection in list(client_connections(context).values()):
             yield
