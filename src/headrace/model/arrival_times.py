@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Approximate arrival times of messages, from a few thousand marks shared by a broker.
+"""Approximate arrival times of messages, from a few thousand marks of a broker.
 
-Messages get increasing seqs. A mark is a time and the next seq at that time; two marks give the
-interval in which a message arrived. The journal has the exact times of its messages. Marks serve
-all other messages, at no cost for each.
+Messages get increasing seqs. A mark is a time and the next seq at that time. Two marks are the
+bounds of the interval in which a message arrived. The journal has the exact times of its messages.
+Marks serve all other messages, without memory for each message.
 
-Marks thin out with age: when there are too many, marks closer to others than a 200th of their age
-are dropped. A time is exact to a 100th of the message's age, or half a second.
+When there are too many marks, those that are closer to others than a 200th of their age are
+removed. A time is exact to a 100th of the message's age, or half a second.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 
-MARKS_MAX = 4096  # Reached after half an hour; about 2000 marks remain then, 3000 after years.
-AGE_PARTS = 200  # Marks closer to others than their age divided by this are dropped.
+MARKS_MAX = 4096  # Reached after half an hour; then about 2000 marks stay, 3000 after years.
+AGE_PARTS = 200  # Marks closer to others than their age divided by this are removed.
 
 
 class ArrivalTimes:
@@ -29,7 +29,7 @@ class ArrivalTimes:
         return len(self._seqs)
 
     def add_mark(self, now_ms: int, next_seq: int) -> None:
-        """Add a mark: all messages before ``next_seq`` have arrived. Called regularly."""
+        """Add a mark: all messages before ``next_seq`` have arrived; called regularly."""
         if self._seqs and self._seqs[-1] == next_seq:
             return  # No message arrived since the last mark.
         self._times_ms.append(now_ms)
@@ -38,7 +38,7 @@ class ArrivalTimes:
             self._thin(now_ms)
 
     def _thin(self, now_ms: int) -> None:
-        """Drop marks that are close to others."""
+        """Remove marks that are close to others."""
         times_ms, seqs = array("q"), array("Q")
         kept_ms = 0
         for mark_ms, seq in zip(self._times_ms, self._seqs, strict=True):

@@ -36,7 +36,7 @@ class Drainable(Protocol):
 
 
 def no_time() -> float:
-    """Return 0: the clock of tests and other hosts without a clock."""
+    """Return 0, as the clock of hosts without one, such as in tests."""
     return 0.0
 
 
@@ -45,14 +45,16 @@ class Counters:
 
     def __init__(self, memory_max: int = 1 << 30, now_ms: int = 0) -> None:
         self.now_ms = now_ms  # Wall clock in milliseconds, read once a turn of the event loop.
-        # A monotonic clock in seconds, set by the server, by which long work is split into steps.
-        # Without a clock a step ends by its count.
+        # A monotonic clock in seconds, set by the server, which ends the steps of long work.
+        # Without a clock only the number of items ends a step.
         self.clock: Callable[[], float] = no_time
         self.next_seq = 1  # The seq of the next message; never reused.
         self.memory_used = 0  # Estimated bytes of queued messages.
-        # The bytes above which queues page out; publishers are blocked at 1.25 times as many.
+        # The bytes above which queues page out; publishers are blocked at 1.25 times this.
         self.memory_max = memory_max
-        self.generation = 1  # Changes with bindings and permissions: cached routes are void.
+        self.generation = (
+            1  # Changes with bindings and permissions, which invalidates cached routes.
+        )
         self.to_drain: list[Drainable] = []  # Queues to drain at the end of the turn.
         self.published = 0
         self.routed = 0  # Routed messages, counted once for each queue.

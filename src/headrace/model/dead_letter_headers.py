@@ -40,9 +40,14 @@ def add_death(
     if detail:
         headers[CONVERSION_ERROR] = detail
     deaths = as_list(headers.get(X_DEATH))
-    entries = [d for d in deaths if isinstance(d, dict)] if isinstance(deaths, list) else []
-    previous = [d for d in entries if d.get("queue") == queue and d.get("reason") == reason]
-    others = [d for d in entries if d.get("queue") != queue or d.get("reason") != reason]
+    entries: list[dict[str, object]] = []
+    if isinstance(deaths, list):
+        entries = [entry for entry in deaths if isinstance(entry, dict)]
+    previous: list[dict[str, object]] = []
+    others: list[dict[str, object]] = []
+    for entry in entries:
+        is_same = entry.get("queue") == queue and entry.get("reason") == reason
+        (previous if is_same else others).append(entry)
     if previous:
         count = previous[0].get("count")
         if not isinstance(count, int) or not 0 <= count < DEATH_COUNT_MAX:
@@ -68,7 +73,7 @@ def add_death(
     headers["x-last-death-exchange"] = content.exchange
     headers[X_DEATH] = [death, *others[: DEATHS_MAX - 1]]
     headers.pop("BCC", None)
-    headers.pop("x-delivery-count", None)  # It counted redeliveries in that queue.
+    headers.pop("x-delivery-count", None)  # The count applied to the queue of the death.
     if rerouted:
         headers.pop("CC", None)
     return headers

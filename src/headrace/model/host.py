@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports: the parts of a virtual host that its features may use.
+"""The ports through which features use their virtual host.
 
 A feature (leases, dead letters, transactions, jobs, …) gets one of these ports instead of the whole
 :class:`headrace.model.vhost.virtual_host.VirtualHost`, which implements all of them. Tests
@@ -37,14 +37,14 @@ class Route(NamedTuple):
 
 
 class Host(Protocol):
-    """The parts that most features need."""
+    """The members of a virtual host that most features need."""
 
     name: str
     counters: Counters
     store: Store
     scheduler: Scheduler
     facts: Facts
-    contents: Contents | None  # Reads and rewrites messages; None: no gateway, as in tests.
+    contents: Contents | None  # Reads and rewrites messages; None without a gateway, in tests.
     files: Files
     queues: dict[str, Queue]
     exchanges: dict[str, Exchange]
@@ -93,7 +93,7 @@ class RoutingHost(Host, Protocol):
         headers: Mapping[str, object],
         persistent: bool,
     ) -> None:
-        """Deliver a message of the broker's own, and pass it to the observers of its exchanges."""
+        """Deliver a message that the broker publishes, and pass it to its exchanges' observers."""
 
     def replay_kept(
         self,
@@ -131,7 +131,7 @@ class LeaseHost(Host, Protocol):
 
 
 class TopologyHost(Protocol):
-    """Declares and binds queues, as far as super streams need it."""
+    """A virtual host that declares and binds the streams of super streams."""
 
     name: str
     queues: dict[str, Queue]
@@ -158,7 +158,7 @@ class TopologyHost(Protocol):
 
 
 class ExchangePolicyHost(Protocol):
-    """Has exchanges to which policies apply."""
+    """A virtual host with exchanges to which policies apply."""
 
     name: str
     exchanges: dict[str, Exchange]
@@ -169,7 +169,7 @@ class ExchangePolicyHost(Protocol):
 
 
 class PolicyHost(ExchangePolicyHost, Protocol):
-    """Has queues and exchanges to which policies apply."""
+    """A virtual host with queues and exchanges to which policies apply."""
 
     counters: Counters
     scheduler: Scheduler

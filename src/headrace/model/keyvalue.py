@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts: small values by key, kept by a virtual host and changed atomically with messages.
+"""Facts: small values by key in a virtual host, changed atomically with messages.
 
 A fact is a part of the broker's state that is not a message: the position of a consumer group, the
 owner of a lease, the last batch of a sink. A fact is as durable as a persistent message: a change
@@ -42,13 +42,13 @@ class Facts:
         return len(self._values)
 
     def restore(self) -> None:
-        """Replace the facts in memory by those that the store has recovered."""
+        """Replace the facts in memory by the recovered facts of the store."""
         self._values = self._store.facts
         self._keys = sorted(self._values)
         self._size = sum(len(key) + len(value) for key, value in self._values.items())
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a fact; None if there is none."""
+        """Return the value of a fact; None if it does not exist."""
         return self._values.get(key)
 
     def put(self, key: bytes, value: bytes | None) -> None:

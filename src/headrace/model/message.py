@@ -6,7 +6,7 @@ message in ten queues is ten objects with one shared ``data``.
 
 ``data`` is opaque to the model. Its layout is set by the gateway that received the message::
 
-    | address          | 2 octets of the method's tail | header and body as they came |
+    | address          | 2 octets of the method's tail | header and body as received  |
     | 0 .. address_len | .. address_len + 2            | .. end                       |
 
 A body too large for one read of the socket is not in ``data``, which then ends with the header, but
@@ -24,7 +24,7 @@ PERSISTENT = 1  # ``position`` is in the journal.
 REDELIVERED = 2  # Delivered before.
 PAGED = 4  # ``data`` and ``parts`` are only on disk.
 SCRATCH = 8  # ``position`` is in the scratch log.
-GONE = 16  # Removed; an entry that its queue still has is skipped.
+GONE = 16  # Removed; its queue skips entries that it still has.
 LARGE = 32  # The body is in ``parts``.
 
 # The kind of content: the two highest bits of ``flags``, also in the store's records.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ports of the model to the disk: the store of messages, and the files of content class file.
 
-These base classes keep everything in memory. A log position counts bytes since the store was
-opened. What was appended up to ``appended`` is durable once ``synced`` has reached it; confirms and
+These base classes store nothing on disk. A log position counts bytes since the store was opened.
+Records up to the present ``appended`` are durable once ``synced`` has reached it; confirms and
 commits wait for that. A message's ``position`` names its record and is meaningful only to the
 store.
 """
@@ -32,21 +32,21 @@ class Span:
     def is_consumed(self) -> bool:
         """Return True if consumers have settled all messages, in all their queues.
 
-        Then their answers need not wait for the disk: a crash loses only messages that a consumer
-        got, and acknowledged if it had to.
+        Then answers need not wait for the disk: a crash loses only messages that consumers have
+        received, and acknowledged unless they have no-ack.
         """
         return False
 
 
 class Store:
-    """Stores messages; hot methods copy their arguments and never block on the disk."""
+    """Stores messages; the methods of the hot path copy their arguments and never block."""
 
     def __init__(self) -> None:
         self.appended = 0  # Bytes appended to the log.
         self.synced = 0  # Bytes of the log that are durable.
         self.durable = False  # True if this store survives the process.
         self.last_seq = 0  # The highest known seq; set by :meth:`recover`.
-        self.wake_fd = -1  # When it becomes readable, call :meth:`woken`.
+        self.wake_fd = -1  # The caller calls :meth:`woken` when it is readable.
         self.full = False  # True while nothing may be published: disk full or failing.
         self.defined_position = 0  # Log position of the last change of definitions, or purge.
         self.turn = 0  # Number of this turn of the event loop; grows with :meth:`start_write`.
@@ -84,9 +84,9 @@ class Store:
         return 0
 
     def append_returned(self, message: Message, arrived_ms: int, queue_id: bytes) -> int:
-        """Append a message for a queue that had settled it; return its position.
+        """Append a message for a queue that has settled it; return its position.
 
-        It keeps its seq and REDELIVERED, and must not be paged out.
+        Its seq and the flag REDELIVERED do not change. It must not be paged out.
         """
         return 0
 
@@ -95,13 +95,13 @@ class Store:
         return 0
 
     def settle(self, queue_id: int, seq: int, position: int) -> None:
-        """Remove a message from a queue. Idempotent.
+        """Remove a message from a queue; a repeated call changes nothing.
 
-        Unless a consumer settled it, call :meth:`bind` as well.
+        The caller also calls :meth:`bind`, unless a consumer settled the message.
         """
 
     def bind(self) -> None:
-        """Make answers to everything appended so far wait for the disk.
+        """Make the answers to all appended records wait for the disk.
 
         Called when a message is removed without a consumer: another message replaced it, it
         expired, or a transaction acquired it. A crash may undo that cause, and must not lose the
@@ -125,19 +125,19 @@ class Store:
         return -1
 
     def record_delivered(self, queue_id: int, seq: int) -> None:
-        """Note that messages up to ``seq`` may have been delivered.
+        """Record that messages up to ``seq`` may have been delivered.
 
         After an unclean stop they are recovered as redelivered.
         """
 
     def record_count(self, queue_id: int, seq: int, position: int, count: int, due_ms: int) -> int:
-        """Note the redelivery count of a message that is being delivered.
+        """Record the redelivery count of a message that is being delivered.
 
-        After any stop it is recovered with this count, and is not ready before ``due_ms`` (0: at
-        once).
+        After a stop the message is recovered with this count, and is not ready before ``due_ms``
+        (0 means at once).
 
         Returns:
-            The log position at which this is durable; 0 if it never is.
+            The log position at which the record is durable; 0 if it is never durable.
         """
         return 0
 
@@ -181,18 +181,17 @@ class Store:
         return False
 
     def seal_changes(self) -> None:
-        """Delay answers to changes of definitions until everything so far is durable."""
+        """Delay answers to changes of definitions until all appended records are durable."""
 
     def page_out(self, message: Message) -> bool:
-        """Drop a message's data from memory and set PAGED; return False if impossible.
+        """Remove a message's data from memory and set PAGED; return False if that is impossible.
 
-        A persistent message only drops its data; any other is written to the scratch log first
-        (SCRATCH).
+        The data of a transient message is written to the scratch log first (SCRATCH).
         """
         return False
 
     def load(self, message: Message) -> None:
-        """Load the data of a paged message; clear PAGED.
+        """Load the data of a paged message, and clear PAGED.
 
         Raises:
             OSError: the data cannot be read, or is damaged.
@@ -227,7 +226,7 @@ class Store:
     def store_redelivered(self, marks: Iterable[tuple[int, int]]) -> None:
         """Store which messages were delivered before, as (queue id, seq).
 
-        Call just before :meth:`close`; otherwise the next start has only upper bounds.
+        Called just before :meth:`close`. Otherwise the next start knows only an upper bound.
         """
 
     def close(self) -> None:
@@ -235,9 +234,9 @@ class Store:
 
 
 class Files:
-    """Keeps the bodies of file messages, which may exceed memory; see content_lanes.
+    """The bodies of file messages, which may exceed memory; see `queue_kinds.content_lanes`.
 
-    The data of such a message ends with a reference to its body. This base class keeps none.
+    The data of such a message ends with a reference to its body. This base class has no bodies.
     """
 
     def add_reference(self, data: bytes) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timers: one deadline for each key."""
+"""Timers with one deadline for each key."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Scheduler:
         """The earliest deadline; 0 if there is none."""
         heap = self._heap
         while heap:
-            when, _, key = heap[0]
+            due_ms, _, key = heap[0]
             entry = self._due.get(key)
-            if entry is not None and entry[0] == when:
-                return when
+            if entry is not None and entry[0] == due_ms:
+                return due_ms
             heappop(heap)
         return 0
 
@@ -52,7 +52,9 @@ class Scheduler:
         self._count += 1
         heappush(self._heap, (due_ms, self._count, key))
         if len(self._heap) > 2 * len(self._due) + _STALE_MIN:
-            self._heap = [(when, n, key) for n, (key, (when, _)) in enumerate(self._due.items())]
+            self._heap = [
+                (entry[0], number, key) for number, (key, entry) in enumerate(self._due.items())
+            ]
             heapify(self._heap)
             self._count = len(self._heap)
         if self.wake is not None and (not earliest or due_ms < earliest):
@@ -65,9 +67,9 @@ class Scheduler:
     def run(self, now_ms: int) -> int:
         """Call the due functions; return the next deadline, 0 if there is none."""
         while True:
-            when = self.next_ms
-            if not when or when > now_ms:
-                return when
+            due_ms = self.next_ms
+            if not due_ms or due_ms > now_ms:
+                return due_ms
             key = heappop(self._heap)[2]
             call = self._due.pop(key)[1]
             try:

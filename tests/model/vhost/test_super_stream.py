@@ -14,7 +14,7 @@ from headrace.model.exchange.super_stream import murmur3_32
 from headrace.model.ports import Store
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
-from headrace.model.vhost.super_stream import is_super_stream, ordered_partitions, partition_names
+from headrace.model.vhost.super_stream import is_super_stream, partition_names, sorted_partitions
 from headrace.model.vhost.virtual_host import VirtualHost
 
 KIND = "x-super-stream"
@@ -34,7 +34,7 @@ def vhost() -> VirtualHost:
 def declare(vhost: VirtualHost, name: str = "s", **arguments: Any) -> list[str]:
     exchange_arguments = {key.replace("_", "-"): value for key, value in arguments.items()}
     vhost.declare_exchange(name, KIND, durable=True, arguments=exchange_arguments)
-    return [p.stream.name for p in ordered_partitions(vhost.exchanges[name])]
+    return [p.stream.name for p in sorted_partitions(vhost.exchanges[name])]
 
 
 def routed(vhost: VirtualHost, key: str, exchange: str = "s") -> list[str]:
@@ -77,9 +77,9 @@ def test_more_streams_can_be_bound_in_any_order(vhost: VirtualHost) -> None:
         arguments = {} if order is None else {"x-stream-partition-order": order}
         vhost.bind("s", ("queue", name), "", arguments)
     exchange = vhost.exchanges["s"]
-    assert [p.stream.name for p in ordered_partitions(exchange)] == ["z", "m", "a", "b"]
+    assert [p.stream.name for p in sorted_partitions(exchange)] == ["z", "m", "a", "b"]
     vhost.bind("s", ("queue", "b"), "", {"x-stream-partition-order": 7})
-    assert [p.stream.name for p in ordered_partitions(exchange)] == ["z", "m", "b", "a"]
+    assert [p.stream.name for p in sorted_partitions(exchange)] == ["z", "m", "b", "a"]
     vhost.delete_queue("m")
     assert {routed(vhost, str(k))[0] for k in range(100)} == {"z", "b", "a"}
 
@@ -103,7 +103,7 @@ def test_the_layout_of_rabbitmq_is_understood(vhost: VirtualHost) -> None:
     vhost.declare_queue("plain")
     vhost.bind("r", ("queue", "plain"), "2")
     assert is_super_stream(vhost.exchanges["r"])
-    assert [p.stream.name for p in ordered_partitions(vhost.exchanges["r"])] == ["r-0", "r-1"]
+    assert [p.stream.name for p in sorted_partitions(vhost.exchanges["r"])] == ["r-0", "r-1"]
     assert not is_super_stream(vhost.exchanges["amq.direct"])
 
 

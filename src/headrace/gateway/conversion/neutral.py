@@ -17,7 +17,7 @@ from __future__ import annotations
 import cython
 
 from headrace.gateway.conversion.neutral_values import Entry, format_uuid
-from headrace.model.arguments.expiration import is_moment
+from headrace.model.arguments.expiration import is_expiry_time
 
 if not cython.compiled:
     from headrace.wire.table import check_utf8
@@ -203,7 +203,7 @@ def set_reply_to(properties: Properties, text: bytes) -> None:
 def set_expiration(properties: Properties, text: bytes) -> None:
     """Set an expiration from text: whole milliseconds to live, or since the epoch."""
     if text.isdigit() and len(text) <= 20 and int(text) < 1 << 64:
-        if is_moment(int(text)):
+        if is_expiry_time(int(text)):
             properties.expiration = int(text)
         else:
             properties.ttl_ms = int(text)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.errors import ModelError
 from headrace.model.operations.jobs import NAME_BYTES_MAX, JobRun
-from headrace.model.operations.move import Job, Target, to_origin
+from headrace.model.operations.move import Job, Target, make_origin_target
 from headrace.model.selector import Selector, compile_selector
 from headrace.model.selector.build import LENGTH_MAX
 
@@ -128,7 +128,9 @@ def make_job(call: RequestCall, operation: str) -> Job:
         target = destination(call, source)
     elif operation == "requeue":
         allowed, user, vhost = call.context.access.allowed, call.user, call.vhost.name
-        target = to_origin(call.vhost, lambda name: bool(allowed(user, vhost, "write", name)))
+        target = make_origin_target(
+            call.vhost, lambda name: bool(allowed(user, vhost, "write", name))
+        )
     return Job(
         call.vhost,
         source,

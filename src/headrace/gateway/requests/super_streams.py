@@ -11,7 +11,7 @@ from headrace.model.vhost.super_stream import (
     PARTITIONS_MAX,
     add_partition,
     is_super_stream,
-    ordered_partitions,
+    sorted_partitions,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def list_all(call: RequestCall) -> RequestAnswer:
         if is_super_stream(exchange) and allowed(call.user, call.vhost.name, "read", exchange.name)
     ]
     rows = [
-        {"exchange": exchange.name, "partitions": len(ordered_partitions(exchange))}
+        {"exchange": exchange.name, "partitions": len(sorted_partitions(exchange))}
         for exchange in sorted(super_streams, key=lambda exchange: str(exchange.name))
     ]
     return {"super_streams": rows}
@@ -45,7 +45,7 @@ def add(call: RequestCall) -> RequestAnswer:
     if not isinstance(exchange, SuperStreamExchange):
         call.refuse("precondition", f"exchange '{exchange.name}' is not of type x-super-stream")
     call.allow("read", exchange.name)
-    existing = ordered_partitions(exchange)
+    existing = sorted_partitions(exchange)
     if len(existing) >= PARTITIONS_MAX:
         call.refuse("limit", f"a super stream has {PARTITIONS_MAX} partitions at most")
     stream = call.text("stream")
@@ -60,7 +60,7 @@ def add(call: RequestCall) -> RequestAnswer:
 def describe_super_stream(call: RequestCall, exchange: Exchange) -> RequestAnswer:
     """Return a super stream as a JSON object; the user needs permission on all partitions."""
     partitions = []
-    for number, partition in enumerate(ordered_partitions(exchange)):
+    for number, partition in enumerate(sorted_partitions(exchange)):
         call.allow("read", partition.stream.name)
         partitions.append({"number": number, "key": partition.key, **describe(partition.stream)})
     by = "hash" if isinstance(exchange, SuperStreamExchange) and not exchange.by_key else "key"

@@ -3,8 +3,8 @@
 
 - `values`: the arguments of queues: names, checks, equivalence of two declarations
 - `exchange`: checks of exchange arguments
-- `consumer`, `no_local`: the filters, priority and replay of consumers and bindings; no-local
-- `lifetime_policies`, `expiration`, `backoff`: lifetime policies; TTLs of messages; retry delays
-- `aliases`, `canonical`: names of other brokers; forms of values that compare
+- `consumer`, `no_local`: filters, priority and replay of consumers and bindings; no-local
+- `lifetime_policies`, `expiration`, `backoff`: lifetimes of queues; message TTLs; retry delays
+- `aliases`, `canonical`: argument names of other brokers; values in a comparable form
 - `memory_estimate`: the memory of definitions
 """

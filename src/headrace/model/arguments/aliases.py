@@ -2,7 +2,7 @@
 """Queue arguments that other brokers name differently.
 
 An alias is translated to Headrace's argument, with the units and values of
-:mod:`headrace.model.arguments.values`. The client's argument is kept, too, so that a second
+:mod:`headrace.model.arguments.values`. The client's argument is also stored, so that a second
 declaration matches.
 """
 
@@ -17,7 +17,7 @@ Read = Callable[[object], object]  # Converts a value; returns None for the defa
 
 
 class Alias(NamedTuple):
-    """Headrace's name of an argument; ``read`` converts a value or raises ValueError."""
+    """Headrace's name of an argument; ``read`` converts a value, or raises ValueError."""
 
     name: str
     read: Read
@@ -90,9 +90,9 @@ def translate_aliases(
 ) -> dict[str, object]:
     """Return the arguments with Headrace's argument added for each alias.
 
-    ``refuse_malformed(name, text)`` is called for malformed values,
-    ``refuse_contradiction(name, ours)`` for values that another argument contradicts; unless they
-    raise, the alias is left out.
+    ``refuse_malformed(name, text)`` is called for malformed values, and
+    ``refuse_contradiction(name, ours)`` for values that another argument contradicts. If they do
+    not raise, the alias is omitted.
     """
     all_arguments = dict(arguments)
     for name in [name for name in arguments if name in aliases]:

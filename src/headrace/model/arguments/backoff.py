@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The retry delays of a queue, which grow with each requeue of a message, from its arguments."""
+"""The retry delays in a queue's arguments, which grow with each requeue of a message."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Backoff(NamedTuple):
     returned: bool  # Delay messages that a consumer released unprocessed.
     min_ms: int
     max_ms: int
-    multiplier: int  # 0: the delay grows by ``min_ms`` each time.
+    multiplier: int  # 0 if the delay grows by ``min_ms`` each time.
 
     def delay_ms(self, count: int) -> int:
-        """Return the delay of a message that was requeued ``count`` times, from 1."""
+        """Return the delay of a message that was requeued ``count`` times, at least once."""
         count = max(1, count)
         if self.multiplier:
             delay_ms: int = self.min_ms * self.multiplier ** min(count - 1, 64)

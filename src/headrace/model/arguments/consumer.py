@@ -27,14 +27,14 @@ NO_LOCAL = "x-qpid-no-local"
 NO_CONSUME = "x-filter-no-consume"
 AUTO_CLOSE = "x-filter-auto-close"
 PRIORITY = "x-priority"
-REPLAY = "x-qpid-replay-period"  # The age of a browser's first messages, in seconds; 0: new ones.
+REPLAY = "x-qpid-replay-period"  # The age of a browser's first message in seconds; 0 skips all.
 REPLAY_MAX_S = 999_999_999  # About 30 years.
 
 _WORDS = {"true": True, "false": False}
 
 
 def read_selector(arguments: Mapping[str, object], subject: str) -> Selector | None:
-    """Return the selector in the arguments; None for a blank one.
+    """Return the selector in the arguments; None if there is none, or it is blank.
 
     ``subject`` names the queue or exchange in the error.
 
@@ -65,7 +65,7 @@ def read_selector(arguments: Mapping[str, object], subject: str) -> Selector | N
 
 
 def read_boolean(arguments: Mapping[str, object], name: str, subject: str) -> bool:
-    """Return True if a boolean argument is set; ``true``, ``false``, 1 and 0 are booleans, too.
+    """Return True if a boolean argument is set; it may be ``true``, ``false``, 1 or 0 as well.
 
     Raises:
         InvalidArgument: the argument is not a boolean.
@@ -119,7 +119,7 @@ class RepublishedHeaders:
     def __init__(
         self, headers: Mapping[str, object], message: Message, contents: Contents | None
     ) -> None:
-        """``headers`` are the new ones; ``contents`` reads other properties."""
+        """``headers`` are the new headers; ``contents`` reads the other properties."""
         self._headers = headers
         self._message = message
         self._contents = contents
@@ -167,7 +167,7 @@ class ConsumerFilter:
         self.subject = subject
 
     def apply(self, consumer: Consumer) -> None:
-        """Set the attributes of a consumer that is not on its queue yet.
+        """Set the attributes of a consumer, before it is added to its queue.
 
         Raises:
             InvalidArgument: a consumer that does not browse has a replay period.

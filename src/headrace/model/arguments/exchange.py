@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of exchange arguments.
-
-Each returns the error of a value, or None.
-"""
+"""Checks of exchange arguments; each returns the error of a value, or None."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def anything(value: object, arguments: Mapping[str, object]) -> str | None:
-    """Accept any value; it is checked elsewhere."""
+    """Accept any value: the exchange checks it."""
     return None
 
 
@@ -36,7 +33,7 @@ def one_of(values: Iterable[str], otherwise: str) -> Check:
 
 
 def switch(value: object, arguments: Mapping[str, object]) -> str | None:
-    """Accept a boolean or 0 or 1."""
+    """Accept a boolean, 0 or 1."""
     if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
         return None
     return f"{{unacceptable_type,{type_name(value)}}}"

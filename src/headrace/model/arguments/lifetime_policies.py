@@ -3,10 +3,10 @@
 
 ``qpid.lifetime_policy`` (Broker-J) and ``qpid.lifetime-policy`` (qpidd) are conditions on which a
 queue is deleted. ``qpid.exclusivity_policy`` names the connections that may use it. These policies
-extend the flags auto-delete and exclusive and must not contradict them. Policies on links and
-containers of AMQP 1.0 are refused unless 0-9-1 or 0-10 has an equivalent.
+extend the flags auto-delete and exclusive, and must not contradict them. Policies on AMQP 1.0 links
+and containers are refused unless 0-9-1 or 0-10 has an equivalent.
 
-The TTL of a queue, ``x-expires``, is not here: `headrace.model.vhost.apply_policies` schedules it,
+The TTL of a queue, ``x-expires``, is elsewhere: `headrace.model.vhost.apply_policies` schedules it,
 and `headrace.model.vhost.queue_registry` deletes the queue.
 """
 
@@ -39,10 +39,10 @@ EMPTY_CHECK_MS = 200  # The interval between two checks of a queue that is delet
 class Lifetime(NamedTuple):
     """The condition on which a queue is deleted."""
 
-    unused: bool | None = None  # True: when it has no consumers. None: auto-delete decides.
-    empty: bool = False  # True: only when it has neither consumers nor messages.
-    drained: bool = False  # True: when it becomes empty, even while in use.
-    scope: str = ""  # CONNECTION or SESSION: at the end of its connection or session.
+    unused: bool | None = None  # When it has no consumers; None if auto-delete decides.
+    empty: bool = False  # Only when it has neither consumers nor messages.
+    drained: bool = False  # When it becomes empty, even while it has consumers.
+    scope: str = ""  # At the end of its CONNECTION or SESSION.
 
 
 _LIFETIMES = {
@@ -90,12 +90,12 @@ class QueueOwner:
 
 
 def admits(queue_owner: object, client: object) -> bool:
-    """Return True if the owner of a queue lets ``client`` use it, too."""
+    """Return True if a queue's owner is a `QueueOwner` that admits ``client``."""
     return isinstance(queue_owner, QueueOwner) and queue_owner.admits(client)
 
 
 def lifetime_scope(queue_owner: object) -> object:
-    """Return the connection or session at whose end an owner's queues end."""
+    """Return the connection or session at the end of which an owner's queues are deleted."""
     return queue_owner.connection if isinstance(queue_owner, QueueOwner) else queue_owner
 
 
@@ -195,12 +195,12 @@ class LifetimePlan:
 
     @property
     def owner_bound(self) -> bool:
-        """True if the queue is released when its owner is gone."""
+        """True if the queue is released at the end of its owner."""
         return self.policy in (CONNECTION, SESSION)
 
     @property
     def deletes_itself(self) -> bool:
-        """True if the broker may delete the queue by itself."""
+        """True if the broker may delete the queue without a request."""
         return self.auto_delete or bool(self.life.scope) or self.life.drained
 
     def owner(
@@ -231,7 +231,7 @@ class LifetimePlan:
 
 
 class LifetimeHost(Protocol):
-    """Deletes queues whose lifetime is over."""
+    """A virtual host that deletes queues at the end of their lifetime."""
 
     counters: Counters
     scheduler: Scheduler
@@ -251,7 +251,7 @@ class QueueLifetimes:
         self._by_scope: dict[object, dict[Queue, None]] = {}  # Queues by connection or session.
         self._scopes: dict[Queue, object] = {}  # The connection or session of each queue.
         self._empty: set[Queue] = set()  # Queues that are deleted when unused and empty.
-        # Queues that are deleted when empty, even in use; True once they had messages.
+        # Queues that are deleted when empty, even in use, with True once they had messages.
         self._drained: dict[Queue, bool] = {}
 
     def register(self, queue: Queue, plan: LifetimePlan, owner: object, session: object) -> None:
@@ -288,7 +288,7 @@ class QueueLifetimes:
         return queue in self._scopes
 
     def unregister(self, queue: Queue) -> None:
-        """Forget a deleted queue."""
+        """Remove a deleted queue, and cancel its checks."""
         scope = self._scopes.pop(queue, None)
         if scope is not None:
             queues = self._by_scope[scope]
@@ -303,7 +303,7 @@ class QueueLifetimes:
             self._vhost.scheduler.remove(("drained", queue))
 
     def must_stay(self, queue: Queue) -> bool:
-        """Return True if an unused queue stays until it is empty; then check it regularly."""
+        """Return True if an unused queue stays until it is empty, and schedule checks."""
         if queue not in self._empty or not (queue.message_count() or queue.unacked_count):
             return False
         now_ms = self._vhost.counters.now_ms
@@ -313,7 +313,7 @@ class QueueLifetimes:
         return True
 
     def _check(self, queue: Queue, now_ms: int) -> int:
-        """Delete a queue if it is empty; return the time of the next check, 0 for none."""
+        """Delete a queue if it is empty; return the time of the next check, 0 if none."""
         if queue.deleted or queue.consumer_count():
             return 0
         if queue.message_count() or queue.unacked_count:
@@ -328,7 +328,7 @@ class QueueLifetimes:
         self._vhost.scheduler.put(("drained", queue), due_ms, partial(self._check_drain, queue))
 
     def _check_drain(self, queue: Queue, now_ms: int) -> int:
-        """Delete a queue that has become empty; return the time of the next check, 0 for none."""
+        """Delete a queue that has become empty; return the time of the next check, 0 if none."""
         if queue.deleted:
             return 0
         if queue.message_count() or queue.unacked_count:

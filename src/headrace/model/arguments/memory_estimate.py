@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimated memory of definitions: queues, exchanges, bindings and consumers with arguments.
+"""The estimated memory of definitions: queues, exchanges, bindings, consumers, with arguments.
 
-All figures are bytes, measured on the compiled build. An estimate depends only on the definition,
-so that the same figure is added when it is made and subtracted when it is deleted. Uncompiled, or
-on another version of Python, definitions take at most half as much again.
+All numbers are bytes, measured on the compiled build. An estimate depends only on the definition,
+so that the same number is added when it is made and subtracted when it is deleted. Uncompiled, or
+on another version of Python, definitions need up to 50% more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TABLE, FIELD = 120, 40
 ARRAY, ITEM = 56, 8
 NUMBER, DECIMAL, TIME = 32, 104, 48
 
-#: Added by an argument of a queue.
+#: The further memory of a queue with an argument.
 ARGUMENT_MEMORY = {
     "x-expires": 550,
     "qpid.auto_delete_timeout": 550,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """JMS's noLocal: a connection does not receive its own publishes.
 
-Qpid's clients set it with ``no-local`` of a queue, which applies to all its bindings, or with
-``x-qpid-no-local`` of one binding. A queue belongs to a connection that is its exclusive owner, its
-exclusive consumer or its only consumer. A local message does not enter the queue, so it does not
-appear after a restart or on the subscriber's next connection.
+Qpid's clients set the argument ``no-local`` of a queue, which applies to all its bindings, or
+``x-qpid-no-local`` of one binding. A queue belongs to a connection that is its exclusive owner, or
+that has its exclusive or only consumer. A local message is not enqueued, so that it does not appear
+after a restart or on the subscriber's next connection.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class OwnedQueue(Protocol):
 
 
 def owner_connection_number(queue_owner: object) -> int:
-    """Return the number of the connection that owns a queue, or whose session does; 0 for none."""
+    """Return the number of the connection of a queue's owner; 0 if there is none."""
     return int(getattr(owning_connection(lifetime_scope(queue_owner)), "number", 0))
 
 
 def is_local(destination: object, publisher: int) -> bool:
-    """Return True if a queue belongs to its publisher's connection, given by its number."""
+    """Return True if a queue belongs to the connection with the number ``publisher``."""
     if not publisher or not isinstance(destination, OwnedQueue):
         return False
     queue_owner = destination.exclusive_owner
@@ -49,6 +49,6 @@ def is_local(destination: object, publisher: int) -> bool:
 
 
 def has_no_local(arguments: Mapping[str, object]) -> bool:
-    """Return True if a queue with these checked arguments keeps local messages out."""
+    """Return True if these checked arguments of a queue set no-local."""
     value = arguments.get(QUEUE_ARGUMENT, False)
     return value.lower() == "true" if isinstance(value, str) else value == 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arguments of declarations: known names, valid values, equivalence of two declarations.
 
-Clients' test suites match the error texts literally, so they are RabbitMQ's. Unknown names are a
-matter of :mod:`headrace.model.policy.unknown_arguments`.
+The error texts are RabbitMQ's, since clients' test suites match them literally.
+:mod:`headrace.model.policy.unknown_arguments` handles unknown names.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from headrace.model.errors import InvalidArgument, PreconditionFailed
 
 PRIORITY_MAX = 255
 CACHE_SIZE_MAX = 1_000_000  # Message ids in a deduplication cache.
-LEVELS_MAX = 10  # Priorities of 0-10.
-AGE_MS_MAX = 1 << 50  # About 35,000 years; greater ages count as this.
+LEVELS_MAX = 10  # The number of priorities in AMQP 0-10.
+AGE_MS_MAX = 1 << 50  # About 35,000 years; a greater age is replaced by this one.
 
-# Returns the error of a value, or None; the second argument is the whole table.
+# Returns the error of a value, or None; the second parameter is the table of all arguments.
 Check = Callable[[object, Mapping[str, object]], str | None]
 
 
 def type_name(value: object) -> str:
     """Return the wire type of a table value as error texts name it."""
-    wire_type: str | None = getattr(value, "WIRE_TYPE", None)  # None but for unusual widths.
+    wire_type: str | None = getattr(value, "WIRE_TYPE", None)  # Set for unusual widths.
     if wire_type is not None:
         return wire_type
     if isinstance(value, bool):
@@ -111,7 +111,7 @@ def _delivery_limit(value: object, arguments: Mapping[str, object]) -> str | Non
 
 
 def _boolean(value: object, arguments: Mapping[str, object]) -> str | None:
-    if isinstance(value, int) and value in (0, 1):  # Tables of 0-8 and 0-9 have no booleans.
+    if isinstance(value, int) and value in (0, 1):  # 0-8 and 0-9 tables have no booleans.
         return None
     return f"{{unacceptable_type,{type_name(value)}}}"
 
@@ -124,9 +124,9 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # 64 bits have no more digit
 
 
 def parse_integer(value: object) -> int | None:
-    """Return the integer that a value is or whose text it is; None otherwise.
+    """Return an integer, or the integer in a text of digits; None for any other value.
 
-    Qpid's address strings quote integers (``x-priority: '5'``), and a table of 0-8 has few number
+    Qpid's address strings quote integers (``x-priority: '5'``), and 0-8 tables have few number
     types. A text of digits counts as an integer from every client; RabbitMQ refuses it.
     """
     if isinstance(value, str):
@@ -137,7 +137,7 @@ def parse_integer(value: object) -> int | None:
 def number(value: object) -> int:
     """Return a checked value as a number; a switch that is on counts as 1.
 
-    Qpid's clients send numbers and booleans as text, too.
+    Qpid's clients also send numbers and booleans as text.
     """
     numeric = read_number(value)
     return numeric if isinstance(numeric, int) else int(bool(numeric))
@@ -152,7 +152,7 @@ def read_number(value: object) -> object:
 
 
 def as_list(value: object) -> object:
-    """Return an array; a table with the keys 1, 2, … is one, since 0-8 and 0-9 have none."""
+    """Return a value with a table with the keys 1, 2, … as a list: 0-8 and 0-9 have no arrays."""
     if isinstance(value, Mapping):
         keys = [str(number) for number in range(1, len(value) + 1)]
         if value.keys() == set(keys):
@@ -320,7 +320,7 @@ QUEUE_ARGUMENTS: dict[str, Check] = {
 _NUMBERS = (
     *(_expires, _ttl, _not_negative, _positive, _priority, _cache_size, _delivery_limit, _version),
 )
-#: Arguments whose number is kept as a number even if it was sent as text.
+#: Arguments whose value is stored as a number even if it was sent as text.
 NUMBERS = frozenset(name for name, check in QUEUE_ARGUMENTS.items() if check in _NUMBERS)
 _STREAM_ONLY = frozenset(
     {
@@ -356,7 +356,7 @@ _NOT_STREAM = frozenset(
     }
 )
 
-#: Only for consumers of streams and browsers.
+#: Arguments for stream readers and browsers only.
 READER_ONLY = (
     "x-stream-offset",
     "x-stream-last",
@@ -376,14 +376,14 @@ def queue_type(arguments: Mapping[str, object]) -> str:
 
 
 def stores_all(arguments: Mapping[str, object]) -> bool:
-    """Return True if transient messages are stored like persistent ones."""
+    """Return True if a queue also stores transient messages."""
     return arguments.get("x-queue-type") == "quorum"
 
 
 def check_reader_arguments(arguments: Mapping[str, object], subject: str, kind: str) -> None:
     """Refuse arguments that only stream readers may have; ``subject`` names the queue.
 
-    A consumer with them expects to read without consuming.
+    A consumer with such an argument expects not to remove messages.
 
     Raises:
         InvalidArgument: a reader argument is present; the text names it.
@@ -464,7 +464,7 @@ def assert_same_field(current: object, received: object, name: str, subject: str
 def _same_type(
     current: Mapping[str, object], received: Mapping[str, object], default_type: str
 ) -> bool:
-    """Return True if two declarations, one without a queue type, have the same type."""
+    """Return True if two declarations, one without a queue type, are of the same type."""
     name = "x-queue-type"
     return current.get(name, received.get(name)) in (
         ("classic", default_type) if name in current else ("classic",)
@@ -483,10 +483,10 @@ def assert_same_arguments(
     A declaration without a queue type matches a classic queue and one of ``default_type``.
     """
     for name in names:
-        old, new = name in current, name in received
-        if not old and not new:
+        is_current, is_received = name in current, name in received
+        if not is_current and not is_received:
             continue
-        if old and new:
+        if is_current and is_received:
             ours, theirs = current[name], received[name]
             if canonical(ours) == canonical(theirs):
                 continue
@@ -495,8 +495,8 @@ def assert_same_arguments(
             continue
         else:
             texts = (
-                describe_value(received[name]) if new else "none",
-                describe_value(current[name]) if old else "none",
+                describe_value(received[name]) if is_received else "none",
+                describe_value(current[name]) if is_current else "none",
             )
         raise PreconditionFailed(
             f"inequivalent arg '{name}' for {subject}: received {texts[0]} but current is "

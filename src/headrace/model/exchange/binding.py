@@ -43,13 +43,13 @@ class Binding:
         self.destination = destination
         self.routing_key = routing_key
         self.arguments = arguments or None
-        # A digest instead of the arguments: there may be many bindings, with long arguments.
+        # Bindings are compared by digest, since there may be many, with long arguments.
         self._digest = digest(canonical(arguments)) if arguments else None
         self._hash = hash((id(source), id(destination), routing_key, self._digest))
 
     @property
     def arguments_digest(self) -> str:
-        """The digest of its arguments in hexadecimal; "" without arguments."""
+        """The digest of the arguments in hexadecimal; "" without arguments."""
         return "" if self._digest is None else self._digest.hex()
 
     def __hash__(self) -> int:

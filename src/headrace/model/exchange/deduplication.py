@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deduplication: the remembered ids of accepted messages.
+"""Deduplication: caches of the ids of accepted messages.
 
 The id of a message is the value of a header, ``x-deduplication-header`` unless the arguments name
-another one. Only a digest is kept, with its time of expiry. A cache is bounded: beyond its size the
-oldest id is dropped. A cache that survives restarts consists of facts (`headrace.model.keyvalue`),
-changed in the store transaction that enqueues the message, so that a crash leaves both or neither.
+another one. A cache has a digest of each id, with its time of expiry. Beyond the size of the cache
+the oldest id is removed. A cache that survives restarts consists of facts
+(`headrace.model.keyvalue`). They change in the store transaction that enqueues the message, so that
+a crash leaves both or neither.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ HEADER = "x-deduplication-header"  # An argument; also the default header.
 
 SIZE_DEFAULT = 10_000  # Ids in a cache.
 PERSISTENT_MAX = 50_000  # Ids in a cache that survives restarts: facts are bounded.
-TTL_MAX = 0xFFFFFFFF  # About 49 days; 0 keeps ids until the cache is full.
+TTL_MAX = 0xFFFFFFFF  # About 49 days; with 0, ids stay until the cache is full.
 WEIGHT = 250  # Bytes of memory counted for an id.
 SWEEP = 4  # Ids checked for expiry whenever one is added.
 PREFIX = b"dedup/"
@@ -47,7 +48,7 @@ ARGUMENTS: Mapping[str, Check] = {
 
 
 class IdCache:
-    """The remembered message ids of one exchange or queue, bounded by ``size_max``."""
+    """The ids of messages that one exchange or queue accepted, at most ``size_max``."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class IdCache:
     ) -> None:
         """``arguments`` were checked. Without ``facts`` no id survives a restart.
 
-        ``prefix`` is the prefix of the facts' keys, used by nothing else.
+        ``prefix`` is the prefix of the keys of this cache's facts, and of no others.
         """
         self._counters = counters
         self._facts = facts if arguments.get(PERSISTENCE, "disk") == "disk" else None
@@ -67,7 +68,7 @@ class IdCache:
         self._size = parse_integer(arguments.get(CACHE_SIZE, SIZE_DEFAULT)) or SIZE_DEFAULT
         self._ttl_ms = parse_integer(arguments.get(CACHE_TTL, 0)) or 0
         self._header = str(arguments.get(HEADER, HEADER))
-        # The number and time of expiry (ms; 0 is never) of each digest.
+        # The number and the time of expiry (ms; 0 is never) of each digest.
         self._entries: dict[bytes, tuple[int, int]] = {}
         self._number = 0  # The number of the newest id.
         # Numbers of the ids that are facts, oldest first.
@@ -87,7 +88,7 @@ class IdCache:
 
     @property
     def size_max(self) -> int:
-        """The number of ids beyond which the oldest id is forgotten."""
+        """The number of ids beyond which the oldest id is removed."""
         return self._size
 
     def read_id(self, headers: Mapping[str, object]) -> bytes | None:
@@ -96,7 +97,7 @@ class IdCache:
         return None if value is None else digest(value)
 
     def contains(self, message_id: bytes) -> bool:
-        """Return True if an id is remembered and not expired."""
+        """Return True if an id is in the cache and has not expired."""
         entry = self._entries.get(message_id)
         return entry is not None and (not entry[1] or entry[1] > self._counters.now_ms)
 
@@ -117,14 +118,14 @@ class IdCache:
         """Add an id; if ``persistent``, inside its message's store transaction."""
         now_ms = self._counters.now_ms
         if message_id in self._entries:
-            self._forget(message_id)
+            self._remove(message_id)
         for _ in range(SWEEP):
             oldest = next(iter(self._entries), None)
             if oldest is None:
                 break
             if len(self._entries) < self._size and not 0 < self._entries[oldest][1] <= now_ms:
                 break
-            self._forget(oldest)
+            self._remove(oldest)
         ttl_ms = parse_integer(headers.get(CACHE_TTL))
         if ttl_ms is None or not 0 <= ttl_ms <= TTL_MAX:
             ttl_ms = self._ttl_ms
@@ -133,24 +134,24 @@ class IdCache:
         self._entries[message_id] = self._number, until_ms
         self._counters.memory_used += WEIGHT
         if persistent and self._facts is not None:
-            # Only the newest survive a restart.
+            # Only the newest ids survive a restart.
             if len(self._persistent_numbers) >= PERSISTENT_MAX:
-                self._forget_fact(self._facts, next(iter(self._persistent_numbers)))
+                self._remove_fact(self._facts, next(iter(self._persistent_numbers)))
             self._persistent_numbers[self._number] = None
             self._facts.change(self._key(self._number), message_id + until_ms.to_bytes(8, "big"))
 
     def clear(self) -> None:
-        """Forget all ids."""
+        """Remove all ids."""
         for message_id in list(self._entries):
-            self._forget(message_id)
+            self._remove(message_id)
 
-    def _forget(self, message_id: bytes) -> None:
+    def _remove(self, message_id: bytes) -> None:
         number, _ = self._entries.pop(message_id)
         self._counters.memory_used -= WEIGHT
         if self._facts is not None and number in self._persistent_numbers:
-            self._forget_fact(self._facts, number)
+            self._remove_fact(self._facts, number)
 
-    def _forget_fact(self, facts: Facts, number: int) -> None:
+    def _remove_fact(self, facts: Facts, number: int) -> None:
         del self._persistent_numbers[number]
         facts.change(self._key(number), None)
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base of all exchange types: which bindings match a routing key and headers.
+"""The base class of all exchange types, which match bindings by routing key and headers.
 
-Each type has its own index of bindings, in a module of this folder. Nothing here runs once per
+Each type has its own index of bindings, in a module of this folder. Matching does not run for each
 message: a gateway caches routes, except those that depend on headers or on a binding's selector.
 
-Bindings with a selector or no-local are kept in further exchanges of the same type, one for each
-distinct filter. Their destinations count if the filter accepts the message.
+Bindings with a selector or no-local are in further exchanges of the same type, one for each
+distinct filter. Their destinations match if the filter accepts the message.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ BINDING_ARGUMENTS = (EXCLUSIVE, *FILTER_ARGUMENTS)
 
 
 class BindingFilter(NamedTuple):
-    """The filter of a binding, beside its key or headers."""
+    """The selector and no-local of a binding, which apply in addition to its key or headers."""
 
     selector: Selector | None
     no_local: bool  # Skip messages published by the owner of the destination queue.
@@ -81,7 +81,7 @@ class ExchangeProperties(TypedDict, total=False):
 
 
 class Observer(Protocol):
-    """The observer of an exchange: it drops duplicates, stamps messages, and keeps some."""
+    """The observer of an exchange: it finds duplicates, stamps messages, and keeps some."""
 
     kept: Queue | None  # The queue of kept messages.
     ids: IdCache | None  # The ids of accepted messages; None if duplicates are not dropped.
@@ -90,7 +90,7 @@ class Observer(Protocol):
         """Return True if a message with this id was accepted before."""
 
     def must_keep(self, headers: Mapping[str, object]) -> bool:
-        """Return True if a message is to be kept."""
+        """Return True if the exchange keeps a message for later bindings."""
 
     def stamps(self) -> dict[str, object]:
         """Return the headers to add to the next message."""
@@ -99,17 +99,17 @@ class Observer(Protocol):
         """Raise ResourceError if the id of a message cannot be stored."""
 
     def record_id(self, headers: Mapping[str, object], persistent: bool) -> None:
-        """Remember the id of an accepted message."""
+        """Record the id of an accepted message."""
 
     def replay_to(self, binding: Binding) -> None:
         """Pass the kept messages to a new binding."""
 
     def clear(self) -> None:
-        """Forget all state of a deleted exchange."""
+        """Remove the stored state of a deleted exchange."""
 
 
 class Exchange:
-    """Base of all exchange types."""
+    """The base class of all exchange types."""
 
     type = ""
     arguments_known = COMMON_ARGUMENTS  # A redeclaration must have equal values.
@@ -152,7 +152,7 @@ class Exchange:
 
     @property
     def deduplicates(self) -> bool:
-        """True if duplicate messages are dropped."""
+        """True if the exchange drops duplicate messages."""
         return bool(self.arguments.get(deduplication.ARGUMENT))
 
     def __repr__(self) -> str:
@@ -224,7 +224,7 @@ class Exchange:
         return memory + self.own_memory + subset.index_memory(binding)
 
     def index_memory(self, binding: Binding) -> int:
-        """Return the memory of a binding in this type's index, beyond the common part."""
+        """Return the memory in bytes that a binding adds to this type's index."""
         return 0
 
     def unbind(self, binding: Binding) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LENGTH = "x-recent-history-length"
 LENGTH_DEFAULT = 20
-LENGTH_MAX = 10_000  # Messages that an exchange keeps.
+LENGTH_MAX = 10_000  # The most messages that an exchange keeps.
 
 
 class FanoutExchange(Exchange):

@@ -5,7 +5,7 @@
 key, or of a header or property (``hash-header`` or ``x-hash-on``, ``hash-property``). Equal values
 go to the same destination, and adding or removing a binding moves few values. The destination
 depends on the set of bindings only, not on their order, so it is the same after a restart. Of the
-algorithms (``x-algorithm``) ``ring`` moves the fewest values, ``jump`` spreads them most evenly.
+algorithms (``x-algorithm``), ``ring`` moves the fewest values and ``jump`` is the most even.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.model.exchange.binding import Binding, BindingDestination
 
 HASH_HEADER = "hash-header"
-HASH_ON = "x-hash-on"  # Another broker's name of HASH_HEADER.
+HASH_ON = "x-hash-on"  # The name of HASH_HEADER in another broker.
 HASH_PROPERTY = "hash-property"
 ALGORITHM = "x-algorithm"
 PROPERTIES = ("message_id", "correlation_id", "timestamp")
@@ -41,7 +41,7 @@ _BLOCK = 64  # Bytes of one hash: eight points.
 
 
 class HashExchange(Exchange):
-    """Base of both types: bindings, sorted on the first message after a change."""
+    """The base class of both types: bindings, sorted on the first message after a change."""
 
     def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)

@@ -2,10 +2,10 @@
 """The headers exchange (``x-match``), and its index: bindings by the header values they match.
 
 A condition is a header's name with a value, or with any value; bindings with the same condition
-share it. Lookup goes through the message's headers whose names occur in conditions. A binding that
+share it. A lookup reads the headers of the message whose names occur in conditions. A binding that
 needs any of its conditions is listed under each of them. A binding that needs all of them is listed
 under the condition with the fewest entries. If a message meets that condition, the binding's other
-conditions are checked, newest first: conditions that many bindings share tend to be old.
+conditions are checked, newest first, since conditions that many bindings share tend to be old.
 
 The cost of a lookup depends on the message's headers and on the bindings listed under its
 conditions, not on the number of bindings.

@@ -21,11 +21,11 @@ class RandomExchange(Exchange):
 
     type = "x-random"
     cacheable = False
-    own_memory = EXCHANGE + 2800  # With the state of its generator.
+    own_memory = EXCHANGE + 2800  # Includes the state of the random generator.
 
     def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
-        self.random = random.Random()  # noqa: S311 - it spreads load, and hides nothing
+        self.random = random.Random()  # noqa: S311 - it spreads load, and protects nothing
         self._list: list[Binding] | None = None
 
     def match(

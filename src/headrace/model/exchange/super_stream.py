@@ -23,7 +23,7 @@ SUPER_STREAM = "x-super-stream"  # An argument of a direct exchange.
 PARTITION_BY = "x-partition-by"  # "hash" or "key".
 PARTITION_ORDER = "x-stream-partition-order"  # An argument of a binding.
 _UNORDERED = 1 << 64
-_SEED = 104729  # The seed of the hash of routing keys, the same in all clients of super streams.
+_SEED = 104729  # The seed of the routing key's hash, the same in all super stream clients.
 _MASK = 0xFFFFFFFF
 
 
@@ -91,21 +91,21 @@ def partition_sort_key(binding: Binding) -> tuple[int, str]:
 
 
 def murmur3_32(data: bytes, seed: int = _SEED) -> int:
-    """Return the MurmurHash3 of 32 bits as an unsigned integer."""
-    h = seed
+    """Return the 32-bit MurmurHash3 as an unsigned integer."""
+    value = seed
     tail = len(data) & ~3
     for offset in range(0, tail, 4):
-        h ^= _mix(int.from_bytes(data[offset : offset + 4], "little"))
-        h = (h << 13 | h >> 19) & _MASK
-        h = (h * 5 + 0xE6546B64) & _MASK
+        value ^= _mix(int.from_bytes(data[offset : offset + 4], "little"))
+        value = (value << 13 | value >> 19) & _MASK
+        value = (value * 5 + 0xE6546B64) & _MASK
     if tail < len(data):
-        h ^= _mix(int.from_bytes(data[tail:], "little"))
-    h ^= len(data)
-    h ^= h >> 16
-    h = h * 0x85EBCA6B & _MASK
-    h ^= h >> 13
-    h = h * 0xC2B2AE35 & _MASK
-    return h ^ h >> 16
+        value ^= _mix(int.from_bytes(data[tail:], "little"))
+    value ^= len(data)
+    value ^= value >> 16
+    value = value * 0x85EBCA6B & _MASK
+    value ^= value >> 13
+    value = value * 0xC2B2AE35 & _MASK
+    return value ^ value >> 16
 
 
 def _mix(word: int) -> int:

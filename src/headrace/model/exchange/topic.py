@@ -3,8 +3,8 @@
 
 A pattern consists of words between dots. ``*`` matches one word, ``#`` any number of words; the
 empty pattern has no words. Matching follows all branches at once, word by word, and visits a node
-at most once for each word of the routing key, so that its time is never exponential. Several ``#``
-in a row mean the same as one ``#`` and share its node.
+at most once for each word of the routing key, so that its time is never exponential. Several
+consecutive ``#`` mean the same as one ``#``, and share its node.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Node:
     def __init__(self, loops: bool = False) -> None:
         self.children: dict[str, Node] | None = None
         self.bindings: dict[int, BindingEntry] | None = None
-        self.loops = loops  # True for ``#``: the node stays reached at every further word.
+        self.loops = loops  # True for ``#``, which also matches every further word.
 
 
 def split_words(pattern: str) -> list[str]:
-    """Split a pattern into words, none for an empty one; repeated ``#`` collapse."""
+    """Return the words of a pattern, with one ``#`` for several in a row; [] for ""."""
     words: list[str] = []
     for word in pattern.split(".") if pattern else ():
         if word != "#" or not words or words[-1] != "#":

@@ -6,7 +6,7 @@ messages for later bindings: the last message (``qpid.ive``) or several (type ``
 Other exchanges have no :class:`ExchangeObserver`.
 
 Kept messages are in a hidden queue with a length limit. The hidden queue of a durable exchange is
-durable: one record of the journal has a message for it and for the target queues.
+durable: the journal has one record of a message for this queue and the target queues.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ExchangeObserver:
         self.vhost = vhost
         self.exchange = exchange
         self.kept = kept
-        self.numbers = bool(exchange.arguments.get(SEQUENCE))
+        self.numbers_messages = bool(exchange.arguments.get(SEQUENCE))
         self.ids: IdCache | None = None
         if exchange.deduplicates:
             self.ids = IdCache(
@@ -71,12 +71,12 @@ class ExchangeObserver:
         return message_id is not None and self.ids.contains(message_id)
 
     def must_keep(self, headers: Mapping[str, object]) -> bool:
-        """Return True if a message is to be kept; in 0-8 and 0-9, without booleans, 1 is true."""
+        """Return True if the exchange keeps a message; 0-8 and 0-9 send 1 for true."""
         return self.kept is not None and headers.get(NO_STORE) != 1
 
     def stamps(self) -> dict[str, object]:
         """Return the headers to add to the next message."""
-        if not self.numbers:
+        if not self.numbers_messages:
             return {}
         self._number += 1
         if self.exchange.durable and self._number > self._reserved:
@@ -94,7 +94,7 @@ class ExchangeObserver:
             self.ids.check(persistent)
 
     def record_id(self, headers: Mapping[str, object], persistent: bool) -> None:
-        """Remember the id of an accepted message."""
+        """Record the id of an accepted message."""
         if self.ids is not None:
             message_id = self.ids.read_id(headers)
             if message_id is not None:
@@ -149,10 +149,10 @@ class ExchangeObserver:
                 store.page_out(message)
             yield message_copy
 
-    # --- Ends ---------------------------------------------------------------------------------
+    # --- Deletion -----------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Forget all state of a deleted exchange."""
+        """Remove the ids and the fact of a deleted exchange."""
         if self.ids is not None:
             self.ids.clear()
         if self.vhost.facts.get(self._key) is not None:

@@ -4,8 +4,8 @@
 Most messages take a cached route straight to their queues. Where an exchange observes messages
 (:mod:`headrace.model.interceptor.exchange_observer`), the broker stamps them
 (:mod:`headrace.model.interceptor.stamps`) or the virtual host is traced
-(:mod:`headrace.model.interceptor.tracer`), a route is made for each message and has an
-interception; the message is published by :meth:`Interception.publish`.
+(:mod:`headrace.model.interceptor.tracer`), each message gets a new route with an interception, and
+:meth:`Interception.publish` publishes it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Interception:
         self.headers = headers
 
     def is_duplicate(self) -> bool:
-        """Return True if the message is a duplicate, to be dropped silently."""
+        """Return True if the message is a duplicate, which is dropped silently."""
         if not self.observers:
             return False
         headers = self.headers()

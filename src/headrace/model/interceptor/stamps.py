@@ -5,9 +5,8 @@
 - on arrival, the header ``x-routed-by``: the name of this node;
 - on delivery, the header ``x-opt-rabbitmq-sent-time``, in milliseconds.
 
-A header or timestamp that a message already has on arrival is kept or overwritten, as configured.
-All are off by default.
-Streams are not stamped when they are read.
+A setting decides whether a header or timestamp that a message already has is overwritten. All are
+off by default. Records of streams are not stamped when they are delivered.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Stamps(NamedTuple):
     def make_arrival_stamps(
         self, headers: Mapping[str, object], now_ms: int
     ) -> tuple[dict[str, object], int | None]:
-        """Return the headers to add on arrival, and the timestamp (s) if one is to be set."""
+        """Return the headers to add on arrival, and the timestamp (s) to set or None."""
         stamps: dict[str, object] = {}
         timestamp_s = None
         if self.timestamp == OVERWRITE or (

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lease: messages that were taken from a queue for a group, as a range of numbers to be read.
+"""A lease: messages taken from a queue for a group, which reads them by their numbers.
 
-Taken messages leave the queue and become the next records of this hidden stream, in one store
-transaction; their offsets are the lease's numbers. Any number of readers read any range of numbers,
-repeatedly, until it is settled::
+Taken messages are removed from the queue and become the next records of this hidden stream, in one
+store transaction. Their offsets are the lease's numbers. Any number of readers read any range of
+numbers, repeatedly, until it is settled::
 
          settled                                  next
             |                                      |
@@ -11,10 +11,11 @@ repeatedly, until it is settled::
      gone   |  leased: read, settled, released     |  not taken
             |                                      |  yet
 
-Settling moves ``settled`` up; messages rejected with it become dead letters of the queue. Releasing
-moves it up as well, and returns the messages to their positions in the queue, marked redelivered.
+Settling raises ``settled``; messages that are rejected with it become dead letters of the queue.
+Releasing also raises ``settled``, and returns the messages to their positions in the queue, marked
+redelivered.
 
-Each method here does a slice of the work, inside a transaction that the caller opened
+Each method does a slice of the work, inside a transaction that the caller opened
 (:mod:`headrace.model.lease.registry`).
 """
 
@@ -55,11 +56,11 @@ class Lease(Stream):
     def __init__(self, name: str, log: StreamLog, **options: "Unpack[Options]") -> None:
         Stream.__init__(self, name, log, **options)
         self.is_hidden = True
-        #: The queue that it is a lease of.
-        self.source: Queue = None  # type: ignore[assignment]  # Set by follow, before any use.
+        #: The queue whose messages are leased.
+        self.source: Queue = None  # type: ignore[assignment]  # `set_source` sets it first.
         self.group = ""
-        self.raw_log: Any = log  # The same log: LeaseLog and DiskLeaseLog have no common base.
-        self.settled = 0  # All numbers below it are settled or released.
+        self.raw_log: Any = log  # As Any: LeaseLog and DiskLeaseLog have no common base.
+        self.settled = 0  # All numbers below this one are settled or released.
 
     def set_source(self, source: Queue, group: str) -> None:
         """Set the queue and the group of the lease."""
@@ -183,7 +184,7 @@ class Lease(Stream):
     def reject_some(self, numbers: list[int], reason: str) -> int:
         """Dead-letter leased messages by ascending numbers; return the number of processed ones.
 
-        They stay leased. A call processes the messages that one read of the log returns.
+        The messages stay leased. A call processes the messages that one read of the log returns.
         """
         count = 0
         total = len(numbers)
@@ -195,12 +196,12 @@ class Lease(Stream):
             count += 1
             if count == total:
                 return count
-        if not count:  # The record cannot be read, which the log reports. Skip it.
+        if not count:  # The log reports that the record cannot be read. Skip it.
             return 1
         return count
 
     def raise_settled(self, settled: int) -> None:
-        """Raise ``settled`` to a number, if it is lower."""
+        """Raise ``settled`` to a number, unless it is higher already."""
         self.settled = max(self.settled, settled)
 
     def count(self) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of a lease: the log of a stream whose records end with the message's queue state::
+"""The log of a lease: a stream's log whose records end with the queue state of the message::
 
     | the message's data, in one piece | seq | deadline_ms | flags | priority | deliveries | zeros |
     |                                  |  8  |      8      |   1   |     1    |     1      |   5   |
@@ -25,7 +25,7 @@ if not cython.compiled:
 
 from headrace.model.stream.log import StreamRecord
 
-TAIL = 24  # Bytes.
+TAIL = 24  # Bytes of the queue state at the end of a record.
 DELIVERY_READ_SIZE = 256 << 10  # Bytes read at once for one reader.
 
 if not cython.compiled:

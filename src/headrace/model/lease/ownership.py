@@ -85,7 +85,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         self._on_owner_timeout = on_timeout
 
     def live_owner(self, lease: Lease) -> str:
-        """Return the live owner of a lease; "" without one, or if the lease is deleted."""
+        """Return the live owner of a lease; "" if there is none, or the lease is deleted."""
         ownership = self.get(lease)
         if ownership is None or not ownership.owner:
             return ""
@@ -134,7 +134,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         self.watch(lease)
 
     def remove(self, lease: Lease) -> None:
-        """Forget a deleted lease."""
+        """Remove the ownership of a deleted lease."""
         self.pop(lease, None)
         self._scheduler.remove(("owner", lease))
 

@@ -2,8 +2,8 @@
 """The leases of a virtual host, and their operations in slices.
 
 A lease belongs to a queue and a group. Its hidden stream is made by the group's first claim, and
-deleted with the queue or by a release with ``forget``. The settled number and the owner's terms are
-the fact ``lease/<queue id>/<group>``.
+deleted with the queue or by a release with ``forget``. The fact ``lease/<queue id>/<group>`` has
+the settled number and the owner's terms.
 
 Owner. One owner at a time may take and settle (:mod:`headrace.model.lease.ownership`). Reading
 needs no ownership.
@@ -115,7 +115,7 @@ class Leases:
         return list(self._by_queue.get(queue.id, {}).values())
 
     def is_in_use(self, queue: Queue) -> bool:
-        """Return True if messages of a queue are leased or being taken."""
+        """Return True if a lease of a queue has messages or a live owner."""
         return any(
             lease.count() or self.ownerships.live_owner(lease) for lease in self.find_all(queue)
         )
@@ -133,7 +133,7 @@ class Leases:
         on_timeout: str = KEEP,
         force: bool = False,
     ) -> Lease:
-        """Own a lease, making it if it does not exist.
+        """Make ``owner`` the owner of a lease, and make the lease if it does not exist.
 
         Raises:
             IllegalState: another owner is alive, and ``force`` is not set.
@@ -189,8 +189,8 @@ class Leases:
     ) -> Generator[None, None, TakeResult]:
         """Take messages under the numbers from ``first`` on, at least one if one is ready.
 
-        ``first`` is the caller's ``next``. If it was taken by an earlier call whose answer was
-        lost, return those messages within the same limits and take no more.
+        ``first`` is the caller's next number. If an earlier call, whose answer was lost, has taken
+        messages from ``first`` on, return these within the same limits, and take no more.
 
         Raises:
             PreconditionFailed: ``first`` is settled or beyond ``next``.
@@ -216,7 +216,7 @@ class Leases:
         """Settle every number below ``upto``, dead-lettering ``rejects``.
 
         Numbers rejected in advance (:mod:`headrace.model.lease.rejects`) are dead-lettered, too.
-        Settled numbers are skipped, so that a repeated call changes nothing.
+        The call skips settled numbers, so that a repeated call changes nothing.
 
         Raises:
             PreconditionFailed: ``upto`` is not taken yet, or a reject is not below it.
@@ -486,7 +486,7 @@ class Leases:
             try:
                 return now_ms if next(steps, _DONE) is None else 0
             except NotFound:
-                return 0  # The lease was deleted meanwhile.
+                return 0  # The lease was deleted.
 
         self._jobs += 1
         self.vhost.scheduler.put(("lease", self, self._jobs), self.vhost.counters.now_ms, run_step)

@@ -2,9 +2,8 @@
 """Numbers of a lease that readers reject before its owner settles.
 
 Readers find malformed messages, but only the owner settles. So a reader stores a verdict on a range
-that it has read: the numbers that are rejected. A later verdict replaces an earlier one in its
-range, so that a range may be read again. The next settle dead-letters the rejected numbers below
-it.
+that it has read: the rejected numbers. A later verdict replaces an earlier one in its range, so
+that a range may be read again. The next settle dead-letters the rejected numbers below its own.
 
 Verdicts are facts, ``reject/<id of the lease>/<block>``: a bit for each of BLOCK numbers, lowest
 first. A block without rejected numbers has no fact; the fact of a settled block is removed.

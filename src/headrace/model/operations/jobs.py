@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs of one virtual host: running ones, and the results of finished ones.
+"""The jobs of one virtual host: the running jobs, and the results of finished ones.
 
-A named job is done once, however often it is requested. While it runs, a repeated request waits for
-it; afterwards a repeated request gets the result. The result is a fact of the job's own
-transaction, so it exists exactly if the messages have moved. The latest ``KEPT_MAX`` results are
-remembered. A failed job is not remembered: a repeated request starts it again.
+A named job runs once, however often it is requested. While it runs, a repeated request waits for
+it; afterwards a repeated request gets the result. The result is a fact that the job's transaction
+changes, so that it exists exactly if the messages have moved. The latest ``KEPT_MAX`` results are
+stored. A failed job has no result: a repeated request starts it again.
 
     fact    ``errand/<name>``: {"n", "at_ms", "what", "did"}; the highest ``n`` is the latest
 
@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 
 KEY = b"errand/"
 NAME_BYTES_MAX = 64  # Bytes of a job's name.
-KEPT_MAX = 1000  # Remembered results.
-FAILED_MAX = 100  # Failed jobs that are remembered until the broker stops.
-RUNNING_MAX = 16  # Jobs at once.
+KEPT_MAX = 1000  # The most stored results.
+FAILED_MAX = 100  # The most failed jobs in memory, for operators.
+RUNNING_MAX = 16  # The most jobs that run at once.
 
-OPERATOR = 0  # Stands for a connection's number: the job runs until it is cancelled.
+OPERATOR = 0  # A watcher without a connection: the job runs until it is cancelled.
 DRY = "dry"  # State of a job that was a dry run.
 FAILED = "failed"
 
@@ -137,7 +137,7 @@ class Jobs:
     def begin(
         self, name: str, request: JobRequest, job: Job, watcher: int, *, dry: bool = False
     ) -> JobRun:
-        """Start a job; without a name its result is not remembered.
+        """Start a job; without a name its result is not stored.
 
         Raises:
             ResourceError: too many jobs are running.
@@ -178,7 +178,7 @@ class Jobs:
             run.job.cancel("the job was cancelled")
 
     def close(self) -> None:
-        """Undo the jobs that are not decided; the broker stops."""
+        """Undo the jobs that are not decided, before the broker stops."""
         for key, run in list(self._running.items()):
             self.vhost.scheduler.remove(("job", self, key))
             if run.steps is not None:
@@ -188,7 +188,7 @@ class Jobs:
     # --- Inside -------------------------------------------------------------------------------
 
     def _step(self, key: str, run: JobRun) -> bool:
-        """Run the next slice; return False if it was the last."""
+        """Run the next slice of a job; return False if it was the last."""
         job, steps = run.job, run.steps
         assert steps is not None
         watchers = run.watchers
@@ -249,7 +249,7 @@ class Jobs:
         return remember
 
     def _result_numbers(self) -> dict[str, int]:
-        """Return the numbers of the remembered results, in order."""
+        """Return the numbers of the stored results by name, in order."""
         if self._numbers is None:
             numbers = {
                 key[len(KEY) :].decode(): int(json.loads(value)["n"])
@@ -271,5 +271,5 @@ class Jobs:
 
 
 def result_fields(result: MoveResult) -> dict[str, object]:
-    """Return the result of a job for its requester."""
+    """Return the fields of a job's result for the client."""
     return {**result._asdict(), "complete": result.complete}

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moving, copying and deleting selected messages of a queue.
 
-A job is one transaction, whatever its size: after a crash all its messages are in the source, or
-all in the target. The job scans the source in slices, between which the event loop serves clients.
+A job is one transaction of any size: after a crash all its messages are in the source, or all are
+in the target. The job scans the source in slices, between which the event loop serves clients.
 Selected messages are withdrawn from the source, so that they are not delivered. If the job fails,
 they return to their positions (:mod:`headrace.model.operations.prepared_copies`).
 
-A moved message is new to its target: its redelivery count starts at 0, and the source queue's TTL
-no longer applies.
+In the target a moved message is new: its redelivery count starts at 0, and the source queue's TTL
+does not apply.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ from headrace.model.errors import (
     ResourceError,
 )
 from headrace.model.message import PAGED, PERSISTENT, SCRATCH, Message, copy_message, new_message
-from headrace.model.operations.prepared_copies import PreparedCopies, SelectedMessage, begin_anew
+from headrace.model.operations.prepared_copies import (
+    PreparedCopies,
+    SelectedMessage,
+    remove_delivery_count,
+)
 from headrace.model.queue.destination import Consumer
 from headrace.model.queue.overflow import OVERFLOW_DROP_HEAD, OVERFLOW_TO_DISK
 from headrace.model.queue.queue import Queue
@@ -43,14 +47,14 @@ BATCH_MAX = 256  # Messages of one batch.
 BATCH_BYTES_MAX = 256 << 10  # Bytes of bodies after which a batch is full.
 READ_SIZE = 48 << 10  # Bytes scanned in one turn.
 LOOKS_MAX = 192  # Messages scanned in one turn.
-BEHIND_MAX = 32  # Batches that may wait for the disk.
+BEHIND_MAX = 32  # The most batches that wait for the disk.
 RETURNED_MAX = 1000  # Returned messages scanned in one turn.
 REASONS_MAX = 100  # Reasons counted separately.
 OTHER_REASON = "for other reasons"
 UNREADABLE = "it cannot be read"
 
 CHOOSING = "choosing"  # State of a job that still scans.
-MOVING = "moving"  # Decided.
+MOVING = "moving"  # State of a job that is decided, while it enqueues the copies.
 DONE = "done"
 
 #: Returns the target queue of a message, or the reason for which the message stays.
@@ -66,7 +70,7 @@ class MoveResult(NamedTuple):
     done: int  # Moved, copied or deleted.
     skipped: dict[str, int]  # Selected messages that stay, by reason.
     to: dict[str, int]  # Counts by target queue; planned ones in a dry run.
-    next: int  # Position to continue from.
+    next: int  # The position to continue from.
     last: int  # The last position of the job.
 
     @property
@@ -92,9 +96,9 @@ class Job:
         dry: bool = False,
         maximum: int = MESSAGES_MAX,
     ) -> None:
-        """Without ``target`` messages are deleted; with ``keeps`` they also stay.
+        """Without ``target`` messages are deleted; with ``keeps`` the source keeps its messages.
 
-        ``first`` and ``last`` are positions (offsets of a stream); ``last`` defaults to the present
+        ``first`` and ``last`` are positions (offsets of a stream); ``last`` defaults to the current
         end. ``count`` bounds the selected messages; if more than ``maximum`` are selected, the job
         fails. With ``dry`` nothing is changed.
 
@@ -174,7 +178,7 @@ class Job:
         store = self.vhost.store
         decided_at = store.appended
         while store.synced < decided_at:
-            yield  # A delivery before the sync could be undone by a crash.
+            yield  # A crash could undo a delivery before the sync.
         yield from self._copies.show()
         self.state = DONE
         return self.outcome()
@@ -233,7 +237,7 @@ class Job:
             )
 
     def _check(self) -> None:
-        """Refuse to continue if cancelled, too large, or a queue is deleted."""
+        """Raise an error if the job is cancelled or too large, or a queue is deleted."""
         if self._cancelled:
             raise IllegalState(f"{self._cancelled}; nothing was changed")
         for queue in (self.source, *self._target_rooms):
@@ -306,7 +310,7 @@ class Job:
         if target is not None:
             copy = copy_message(loaded)
             if message.deliveries:
-                begin_anew(self.vhost, copy)
+                remove_delivery_count(self.vhost, copy)
             if content is None or content.expiration is None:
                 copy.deadline_ms = 0  # The deadline came from the source queue's TTL.
             if not queued and content is not None:
@@ -373,7 +377,7 @@ class Job:
         yield from self._copies.undo()
         for selected in batch:
             if selected.source is not None:
-                self._copies.give_back(selected.source)
+                self._copies.return_to_source(selected.source)
         self.source.drain()
 
 
@@ -437,13 +441,13 @@ def message_seq(message: Message) -> int:
 
 
 def record_message(entry: StreamRecord) -> Message:
-    """Return a stream's record as a message."""
+    """Return the record of a stream as a message."""
     message = new_message(entry[1], entry[2], entry[3])
     message.seq = entry[0]
     return message
 
 
-def to_origin(vhost: Host, may_write: Callable[[str], bool]) -> Target:
+def make_origin_target(vhost: Host, may_write: Callable[[str], bool]) -> Target:
     """Return a target that sends dead letters back to the queue in which they died last.
 
     ``may_write`` returns True if the user may write to a queue.

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peeking at messages without consuming.
+"""Peeking: operators read messages without consuming them.
 
-A peek shows messages in order of position from a given one on, all ready messages in delivery
-order, or delayed messages in the order in which they are due. Peeks are for operators: no message
-is marked or counted, and the queue does not count as used. (Consumers that browse use
-:mod:`headrace.model.operations.queue_view`.) The event loop does other work between two steps;
-messages consumed meanwhile are not shown.
+A peek shows messages in order of position from a position on, all ready messages in delivery order,
+or delayed messages in order of their due times. It marks and counts no message, and does not count
+as a use of the queue. (Consumers that browse use :mod:`headrace.model.operations.queue_view`.) The
+event loop does other work between two steps; messages consumed in between are not shown.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 OFFSET = "x-stream-offset"  # Argument of a browser: the position to start at.
 POSITION_MAX = (1 << 63) - 1
 READ_SIZE = 8192  # Bytes read in one step.
-RETURNED_MAX = 64  # Returned messages among those of one step.
+RETURNED_MAX = 64  # The most requeued messages of one step.
 
 
 class PeekedMessage(NamedTuple):
@@ -109,7 +108,7 @@ class Peek:
         return contents is not None and selector.matches(contents.values(message))
 
     def _read(self) -> list[PeekedMessage]:
-        """Return the next messages, and advance."""
+        """Return the next messages, and advance behind them."""
         source, last = self._source, self._last
         if isinstance(source, Stream):
             entries = source.log.read(self._next, READ_SIZE)
@@ -141,9 +140,9 @@ class Peek:
             self._cursor = self._source.ready.new_cursor(True)
         elif not messages:
             self._next = self._last
-        return (
-            messages if later is None else [message for message in messages if later.shows(message)]
-        )
+        if later is None:
+            return messages
+        return [message for message in messages if later.shows(message)]
 
     def _next_by_position(self) -> list[Message]:
         """Return the messages at the next positions."""
@@ -166,8 +165,8 @@ class Peek:
 class AssignedGroups:
     """Moves messages of groups that a consumer owns behind all others, in delivery order.
 
-    A grouped queue is scanned twice: first the messages that any consumer may get; then, for each
-    group that was assigned when it was reached, all its messages from there on.
+    A grouped queue is scanned twice. The first scan shows the messages that any consumer may get.
+    The second shows all messages of each group that had an owner when the first scan reached it.
     """
 
     def __init__(self, source: GroupedQueue) -> None:
@@ -260,8 +259,9 @@ class PositionSearch:
 
     def at_or_after(self, position: int) -> Message | None:
         """Return the first ready message at or after a position."""
-        back = bisect_left(self._returned, position, key=message_seq)
-        messages = self._source.ready.peek(position, self.end, 1, self._returned[back : back + 1])
+        index = bisect_left(self._returned, position, key=message_seq)
+        returned = self._returned[index : index + 1]
+        messages = self._source.ready.peek(position, self.end, 1, returned)
         return messages[0] if messages else None
 
 
@@ -300,7 +300,7 @@ def position_since(source: Queue, since_ms: int) -> int:
 
 
 def arrival_ms(source: Queue, message: Message) -> int:
-    """Return when a message arrived (ms), or the latest possible time."""
+    """Return the time at which a message arrived (ms), or the latest possible time."""
     try:
         exact_ms: int = source.store.arrival(message)
     except OSError:

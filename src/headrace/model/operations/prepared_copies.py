@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepared copies of a job, not yet visible, and the messages they replace.
+"""The prepared copies of a job, which are not enqueued yet, and the messages that they replace.
 
-The messages of the source are withdrawn. Their copies are stored in batches of some hundred, one
-transaction and one PREPARED record each; without a decision the next start drops them. The decision
-is one transaction that covers all batches and the settlement of the source's messages. Once it is
-durable the copies are enqueued slice by slice, with the seqs they got when prepared; a start in
-between recovers them all.
+The messages of the source are withdrawn. Their copies are stored in batches of some hundred, with
+one transaction and one PREPARED record for each batch; without a decision the next start drops
+them. The decision is one transaction for all batches and the settlement of the source's messages.
+Once it is durable, the copies are enqueued slice by slice, with the seqs that they got when they
+were prepared. If the broker stops in between, the next start recovers all copies.
 
-Memory holds ITEM bytes and a few references for each message, whatever its size. Transient messages
-are in memory once: a copy shares the data of its original.
+Each copy needs ITEM bytes of memory and a few references, whatever its size. A transient message is
+in memory once: its copy shares its data.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ log = logging.getLogger(__name__)
 
 #: A copy: store position, publisher, deadline, body size, address_len, flags, priority.
 ITEM = Struct(">QQqIHBB")
-ITEM_WEIGHT = 64  # Bytes of memory counted for a prepared copy.
+ITEM_WEIGHT = 64  # Bytes of memory that count for a prepared copy.
 SLICE = 512  # Messages enqueued or returned at a time.
 
 
 class SelectedMessage(NamedTuple):
     """A message that a job has selected, with its copy for the target."""
 
-    source: Message | None  # Withdrawn, unless the source keeps it.
+    source: Message | None  # The withdrawn message; None if the source keeps it.
     copy: Message | None  # The copy in memory; None if the message is deleted.
     queue: Queue | None  # The target.
     lasting: bool  # True if the copy is persistent.
@@ -54,7 +54,7 @@ class CopyBatch:
     __slots__ = ("first_seq", "items", "loose", "queues", "withdrawn", "xid")
 
     def __init__(self) -> None:
-        self.xid = b""  # Empty if nothing of it is stored.
+        self.xid = b""  # Empty if none of its copies is stored.
         self.first_seq = 0  # The seq of the first copy; seqs are consecutive.
         self.items = bytearray()
         self.queues: list[Queue] = []  # The queue of each copy.
@@ -111,7 +111,7 @@ class PreparedCopies:
         counters.memory_used += ITEM_WEIGHT * len(batch.queues)
 
     def _keep_loose(self, batch: CopyBatch, copy: Message, paged: bool) -> None:
-        """Keep a copy that the store does not keep, of a message that may go."""
+        """Add a copy that is not stored, of a message that the source may lose."""
         counters = self.vhost.counters
         if paged or counters.memory_used > counters.memory_max:
             self.vhost.store.page_out(copy)
@@ -155,7 +155,7 @@ class PreparedCopies:
                 count = 0
                 self.source.drain()
                 yield
-        # Drops removed messages that are still listed.
+        # Removes the entries of removed messages from the source's lists.
         self.source.expire(self.vhost.counters.now_ms)
         self.source.drain()
 
@@ -198,7 +198,7 @@ class PreparedCopies:
         else:
             copy.flags |= PAGED
         if source is not None and source.deliveries and copy.data is not None:
-            begin_anew(self.vhost, copy)
+            remove_delivery_count(self.vhost, copy)
         if copy.position:
             copy.flags |= PERSISTENT
         return copy
@@ -214,7 +214,7 @@ class PreparedCopies:
             batch = batches.pop()
             self._drop(batch)
             for message in batch.withdrawn:
-                self.give_back(message)
+                self.return_to_source(message)
             count += len(batch)
             if count >= SLICE:
                 count = 0
@@ -222,8 +222,8 @@ class PreparedCopies:
                 yield
         self.source.drain()
 
-    def give_back(self, message: Message) -> None:
-        """Return a withdrawn message to its place; the caller drains the queue afterwards."""
+    def return_to_source(self, message: Message) -> None:
+        """Return a withdrawn message to its position; the caller drains the queue afterwards."""
         if message.consumer is self._holder:
             self.source.requeue_now(message)
 
@@ -252,7 +252,7 @@ class PreparedCopies:
             store.commit()
 
 
-def begin_anew(vhost: Host, copy: Message) -> None:
+def remove_delivery_count(vhost: Host, copy: Message) -> None:
     """Remove the redelivery count from a copy's headers."""
     if vhost.contents is None:
         return
@@ -280,7 +280,7 @@ def pack_copy(copy: Message, position: int) -> bytes:
 
 
 def unpack_copy(items: bytearray, i: int) -> Message:
-    """Return the message of :func:`pack_copy`, without data."""
+    """Return the message that :func:`pack_copy` packed, without data."""
     position, publisher, deadline_ms, body_size, address_len, flags, priority = ITEM.unpack_from(
         items, ITEM.size * i
     )

@@ -28,7 +28,7 @@ cdef class QueueView(Stream):
                    first=cython.ulonglong, last=cython.ulonglong, read_size=Py_ssize_t,
                    bytes_left=Py_ssize_t)
     cdef list prepare(self, Consumer consumer)
-    @cython.locals(seen=Message)
+    @cython.locals(candidate=Message)
     cdef bint matches(self, Consumer consumer, Message message, tuple entry) except -1
     @cython.locals(store=Store, paged=cython.bint, data=bytes, arrived_ms=cython.longlong)
     cdef tuple entry(self, Message message)

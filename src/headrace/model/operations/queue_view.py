@@ -5,11 +5,11 @@ A consumer with ``x-browse`` reads a range of positions. One with ``x-filter-no-
 clients send it, reads the queue's messages in order, and later arrivals.
 
 A message's position is its seq in the virtual host, which never changes and is never reused. A
-reader names a range of positions and gets the ready messages there, each once, in order of
-position, whatever their priority; then the broker ends it. Any number of readers read any ranges;
-nothing is marked, locked or moved. A message that a consumer acquires first is not shown, nor is a
-message that is requeued behind a reader. A reader with a selector gets the messages that it
-matches.
+reader with a range of positions gets the ready messages in the range, each once, in order of
+position, whatever their priority; then the broker ends it. Any number of readers read any ranges,
+without marking, locking or moving messages. A message that a consumer acquires first is not shown,
+nor is a message that is requeued behind a reader. A reader with a selector gets the messages that
+the selector matches.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ SELECT_READ = 65536  # Bytes that a selector scans in one read.
 
 
 class QueueView(Stream):
-    """A queue, as its browsers see it."""
+    """A queue as a stream for its browsers."""
 
     def __init__(self, source: Queue) -> None:
         Stream.__init__(
@@ -171,17 +171,17 @@ class QueueView(Stream):
             return False
         if consumer.selector is None:
             return True
-        seen = new_message(entry[1], entry[2], entry[3])
-        seen.seq = message.seq
-        seen.flags = message.flags & C_REDELIVERED
-        seen.deadline_ms = message.deadline_ms
-        seen.deliveries = message.deliveries
+        candidate = new_message(entry[1], entry[2], entry[3])
+        candidate.seq = message.seq
+        candidate.flags = message.flags & C_REDELIVERED
+        candidate.deadline_ms = message.deadline_ms
+        candidate.deliveries = message.deliveries
         contents = self.vhost.contents
         assert contents is not None
-        return bool(consumer.selector.matches(contents.values(seen)))
+        return bool(consumer.selector.matches(contents.values(candidate)))
 
     def entry(self, message: Message) -> StreamRecord | None:
-        """Return a message as the record of a stream; None when it cannot be shown."""
+        """Return a message as the record of a stream; None if it cannot be shown."""
         if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
             return None
         store = self.store
@@ -215,10 +215,10 @@ class QueueView(Stream):
 
 
 def get_view(queue: Queue) -> Queue:
-    """Return the view of a queue; a stream is its own view: consumers do not remove records.
+    """Return the view of a queue, or a stream itself, which consumers do not change.
 
     Raises:
-        PreconditionFailed: the queue is several queues of one consumer.
+        PreconditionFailed: the queue is a pool of queues of one consumer.
     """
     if queue.is_stream:
         return queue

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from headrace.model.policy.parameters import Json, Key
 
-NAME_BYTES_MAX = 255  # Names travel as short strings.
+NAME_BYTES_MAX = 255  # Names are short strings on the wire.
 
 
 class AccountError(Exception):
@@ -51,7 +51,7 @@ class Permission:
 class TopicPermission:
     """Regular expressions of the routing keys a user may publish and bind with.
 
-    ``{username}`` and ``{vhost}`` stand for those names, taken literally.
+    ``{username}`` and ``{vhost}`` are replaced by the names of the user and the virtual host.
     """
 
     write: str
@@ -64,7 +64,7 @@ class TopicPermission:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All users, virtual hosts, permissions and parameters at one moment."""
+    """All users, virtual hosts, permissions and parameters at one time."""
 
     accounts: dict[str, Account] = field(default_factory=dict)
     vhosts: dict[str, int] = field(default_factory=dict)  # Name to id; ids are never reused.

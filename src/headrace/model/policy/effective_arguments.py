@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Effective arguments of queues: their own, completed and limited by policies.
+"""The effective arguments of queues: their own, completed and limited by policies.
 
-:mod:`headrace.model.vhost.apply_policies` gives them to new queues, and to existing ones whenever a
+:mod:`headrace.model.vhost.apply_policies` applies them to new queues, and to existing queues when a
 policy changes.
 """
 
@@ -26,17 +26,17 @@ OWN_PREFIXES = (SERVICES, "amq.rabbitmq.")
 
 
 def is_own(name: str) -> bool:
-    """Return True if a queue's name is one of the broker's own, to which no policy applies."""
+    """Return True if the broker itself declared a queue of this name; no policy applies to it."""
     return name.startswith(OWN_PREFIXES)
 
 
 def effective_arguments(rules: Rules, queue: Queue) -> dict[str, object]:
     """Return the effective arguments of a queue; its own mapping if nothing is added.
 
-    A limit is the smallest of arguments, policy and operator policy. Anything else is taken from
-    the arguments, then the operator policy, then the policy. For streams, and for the overflow of
-    quorum queues, policies come before the arguments. Only an operator policy sets how its own
-    length is enforced.
+    A limit is the smallest of arguments, policy and operator policy. Any other value comes from the
+    arguments, then the operator policy, then the policy. For streams, and for the overflow of
+    quorum queues, policies override the arguments. Only an operator policy sets the overflow that
+    enforces its own length.
     """
     arguments = queue.arguments
     if queue.is_hidden or is_own(queue.name):

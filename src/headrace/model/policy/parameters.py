@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters: settings of operators at run time, such as policies and limits.
+"""Parameters: settings that operators change at run time, such as policies and limits.
 
 A parameter has a component, such as ``policy``, a name, and a JSON value. It belongs to a virtual
-host or, with an empty one, to the whole broker.
+host or, if the name of that is empty, to the whole broker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Key(NamedTuple):
     name: str
 
 
-# A decoded value of JSON. Any: each component checks the shape of its own when it is set.
+# A decoded JSON value. Any: each component checks its values when they are set.
 Json: TypeAlias = Any
 
 Parameters = Mapping[Key, Json]

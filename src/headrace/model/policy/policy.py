@@ -57,7 +57,7 @@ class PolicyKey(NamedTuple):
     argument: str
     kinds: frozenset[str]  # Kinds of object it applies to.
     limit: bool = False  # True if the smaller value counts.
-    overrides: frozenset[str] = frozenset()  # Kinds whose own argument gives way to a policy.
+    overrides: frozenset[str] = frozenset()  # Kinds whose own argument a policy overrides.
 
 
 _MESSAGES = frozenset({CLASSIC, QUORUM})
@@ -95,7 +95,7 @@ KEYS: dict[str, PolicyKey] = {
     "alternate-exchange": PolicyKey("alternate-exchange", frozenset({EXCHANGE})),
 }
 
-#: Errors of arguments, in words for operators.
+#: Texts for operators, by the beginning of an argument's error.
 ERROR_TEXTS = {
     "{value_negative": "{} is negative",
     "{value_zero": "0 is too small",
@@ -104,7 +104,7 @@ ERROR_TEXTS = {
     '"expected integer': "a whole number is needed, not {!r:.64}",
     "{unacceptable_type": "{!r:.64} is of the wrong type",
 }
-NOTES_MAX = 1024  # Keys without effect that one process logs.
+LOGGED_MAX = 1024  # The most keys without effect that one process logs.
 #: Keys without effect here: clusters, federation, memory settings of other brokers.
 HARMLESS = frozenset(
     {
@@ -132,7 +132,7 @@ HARMLESS = frozenset(
 )
 
 
-_noted: set[tuple[str, str]] = set()
+_logged: set[tuple[str, str]] = set()
 
 
 class Policy(NamedTuple):
@@ -185,12 +185,12 @@ def read_policy(name: str, value: object) -> Policy:
 def _arguments(
     name: str, definition: Mapping[str, object], kinds: frozenset[str]
 ) -> dict[str, object]:
-    """Check a definition and return it as arguments."""
+    """Check a policy's definition, and return it as arguments."""
     arguments: dict[str, object] = {}
     for key, value in definition.items():
         if key in HARMLESS:
-            if (name, key) not in _noted and len(_noted) < NOTES_MAX:  # Log each key once.
-                _noted.add((name, key))
+            if (name, key) not in _logged and len(_logged) < LOGGED_MAX:  # Log each key once.
+                _logged.add((name, key))
                 log.warning("policy %r: %r has no effect on this broker", name, key)
             continue
         policy_key = KEYS.get(key)
@@ -249,7 +249,7 @@ _THRESHOLDS = frozenset(
 
 
 def _stricter(argument: str, limit: object, other_limit: object) -> object:
-    """Return the stricter of two limits; a negative one means no limit."""
+    """Return the stricter of two limits; a negative limit means no limit."""
     is_age = argument in ("x-max-age", "x-local-max-age")
     first, second = [(age_ms(str(v)) or -1) if is_age else number(v) for v in (limit, other_limit)]
     if argument in _THRESHOLDS:  # 0 means no limit for a threshold.
@@ -285,7 +285,7 @@ class Policies:
         policies: Mapping[str, Json] | None = None,
         operator: Mapping[str, Json] | None = None,
     ) -> None:
-        """Read JSON values by name; malformed ones are logged and left out."""
+        """Read JSON values by name; malformed ones are logged and omitted."""
         #: The policies and operator policies by name, as users wrote them.
         self.values = (dict(policies or {}), dict(operator or {}))
         self.policies = _sorted_policies(policies or {}, "policy")
@@ -310,11 +310,13 @@ class Policies:
             operator.arguments if operator is not None else {},
         )
         return {
-            argument: value for argument, value in settings.items() if kind in _KINDS_OF[argument]
+            argument: value
+            for argument, value in settings.items()
+            if kind in _KINDS_BY_ARGUMENT[argument]
         }
 
 
-_KINDS_OF = {policy_key.argument: policy_key.kinds for policy_key in KEYS.values()}
+_KINDS_BY_ARGUMENT = {policy_key.argument: policy_key.kinds for policy_key in KEYS.values()}
 _OVERRIDDEN = {
     kind: frozenset(
         policy_key.argument for policy_key in KEYS.values() if kind in policy_key.overrides

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-BURST_MS = 100.0  # Length of a burst after a pause, as time at the rate.
+BURST_MS = 100.0  # The burst after a pause: the units of this time at the rate.
 
 
 class RateLimit:
@@ -15,7 +15,7 @@ class RateLimit:
         self._due_ms = 0.0  # The time at which the work so far is within the rate.
 
     def spend(self, count: int, now_ms: int) -> int:
-        """Count ``count`` units; return the milliseconds to wait before the next."""
+        """Count ``count`` units; return the milliseconds to wait before the next unit."""
         if not count:
             return 0
         self._due_ms = max(self._due_ms, now_ms - BURST_MS) + count * 1000.0 / self.rate

@@ -40,7 +40,7 @@ CLUSTER_NAME_BYTES_MAX = 255
 GLOBAL_CHARACTERS_MAX = 65536  # Characters of a value's JSON.
 GLOBALS_MAX = 1000
 
-NUMBER_MAX = (1 << 53) - 1  # Integers that every JSON reader keeps exact.
+NUMBER_MAX = (1 << 53) - 1  # Every JSON parser returns integers up to this exactly.
 DESCRIPTION_CHARACTERS_MAX = 4096
 TAGS_MAX = 64
 
@@ -74,7 +74,7 @@ LIMIT_NAMES = {
     "max-message-size": "message_size",
     DEFINITIONS: "definitions_size",
 }
-OF_VHOSTS_ONLY = (DEFINITIONS,)
+VHOST_ONLY_LIMITS = (DEFINITIONS,)
 NO_LIMITS = Limits()
 
 
@@ -89,7 +89,7 @@ def read_limits(value: object, *, of_user: bool = False) -> Limits:
     limits = {}
     for name, number in value.items():
         field = LIMIT_NAMES.get(name) if isinstance(name, str) else None
-        if field is not None and of_user and name in OF_VHOSTS_ONLY:
+        if field is not None and of_user and name in VHOST_ONLY_LIMITS:
             raise InvalidArgument(f"limit '{name}' is of virtual hosts, not of users")
         if field is None:
             names = ", ".join(LIMIT_NAMES)
@@ -167,7 +167,7 @@ def read_rules(
     unknown_arguments: str = DEFAULT,
     definitions_size: int = -1,
 ) -> Rules:
-    """Return the rules of a virtual host; malformed ones are logged and left out.
+    """Return the rules of a virtual host; malformed ones are logged and omitted.
 
     The other arguments are the defaults where the host has no rule.
     """
@@ -195,7 +195,7 @@ def read_rules(
 
 
 def read_user_limits(parameters: Parameters, user: str) -> Limits:
-    """Return the limits of a user; malformed ones are logged and left out."""
+    """Return the limits of a user; malformed ones are logged and omitted."""
     value = parameters.get(Key(EVERYWHERE, USER_LIMITS, user))
     if value is None:
         return NO_LIMITS

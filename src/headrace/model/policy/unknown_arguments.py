@@ -3,14 +3,14 @@
 
 Each virtual host has a mode (:class:`headrace.model.policy.rules.Rules`):
 
-- ``default``: refuse names that another broker gives a meaning, since to ignore them would change
-  behaviour silently; ignore others, as other brokers do. A likely misspelling is logged.
+- ``default``: refuse names with a meaning for another broker, since ignoring them would change
+  behaviour silently; ignore all others, as other brokers do. A likely misspelling is logged.
 - ``refuse``: refuse every unknown name.
 - ``log``: log each unknown name once.
 - ``ignore``: ignore unknown names.
 
-With ``log`` and ``ignore`` an alias that contradicts our own argument is ignored. Invalid values,
-and arguments of another queue type, are always refused.
+With ``log`` and ``ignore`` an alias that contradicts Headrace's argument is ignored. Invalid
+values, and arguments of another queue type, are always refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 NAMES_LOGGED_MAX = 1024  # Names logged by one process; further ones are ignored silently.
 NAME_SHOWN_MAX = 255
-DEAD_LETTERS = "x-qpid-dlq-enabled"  # True or 1 declares a queue for dead letters, too.
+DEAD_LETTERS = "x-qpid-dlq-enabled"  # True or 1 also declares a queue for dead letters.
 
 #: Names without effect here: clusters, files of other brokers, descriptions.
 HARMLESS = frozenset(
@@ -70,8 +70,8 @@ HARMLESS = frozenset(
     }
 )
 
-#: Names with a meaning for some broker, on which a client may rely; those known here are looked up
-#: before.
+#: Names with a meaning for some broker, on which a client may rely. Headrace's arguments are looked
+#: up before.
 MEANINGFUL = frozenset(
     {
         "qpid.LVQ_key",
@@ -109,8 +109,8 @@ MEANINGFUL = frozenset(
 )
 MEANINGFUL_PREFIX = "qpid.fairshare-"
 
-#: The same for exchanges.
-MEANINGFUL_OF_EXCHANGES = frozenset(
+#: Such names of exchange arguments.
+EXCHANGE_MEANINGFUL = frozenset(
     {
         "hash-header",
         "hash-property",
@@ -129,8 +129,8 @@ MEANINGFUL_OF_EXCHANGES = frozenset(
     }
 )
 
-#: The same for bindings of exchanges that read no arguments.
-MEANINGFUL_OF_BINDINGS = frozenset(
+#: Such names of binding arguments, for exchanges that read none.
+BINDING_MEANINGFUL = frozenset(
     {
         "x-apache-selector",
         "x-filter-jms-selector",
@@ -148,7 +148,7 @@ def dead_letter_queue(queue: str) -> str:
 def translate_arguments(
     arguments: Mapping[str, object], subject: str, mode: str, queue: str = ""
 ) -> Mapping[str, object]:
-    """Return the arguments of a queue with aliases translated; unknown ones are kept.
+    """Return the arguments of a queue with aliases translated; unknown ones are unchanged.
 
     ``subject`` names the queue in errors, ``queue`` is its name.
 
@@ -192,7 +192,7 @@ def translate_arguments(
 
 
 def parse_numbers(arguments: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the arguments with numbers in place of their texts."""
+    """Return the arguments with numbers instead of texts of digits."""
     texts = [name for name in NUMBERS & arguments.keys() if isinstance(arguments[name], str)]
     if not texts:
         return arguments
@@ -207,11 +207,11 @@ def check_exchange_arguments(
 
     Raises:
         NotUnderstood: an argument is refused; the text names it.
-        InvalidArgument: two contradict each other.
+        InvalidArgument: two names of the alternate have different values.
     """
     for name in arguments:
         if name not in allowed:
-            meaningful = name in MEANINGFUL_OF_EXCHANGES
+            meaningful = name in EXCHANGE_MEANINGFUL
             _judge(name, subject, mode, meaningful, "its type has no such argument")
     alternates = [name for name in ALTERNATES if name in arguments]
     for name in alternates[1:]:
@@ -230,7 +230,7 @@ def check_binding_arguments(
     """
     for name in arguments:
         if name not in allowed:
-            meaningful = name in MEANINGFUL_OF_BINDINGS
+            meaningful = name in BINDING_MEANINGFUL
             _judge(name, subject, mode, meaningful, "an exchange of this type does not look at it")
 
 

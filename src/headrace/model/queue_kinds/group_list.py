@@ -62,9 +62,8 @@ class GroupList(OrderedList):
         self.free_groups: list[
             tuple[int, Group]
         ] = []  # Groups without an owner, by their first seq.
-        self.owner_heaps: dict[
-            Consumer, list[tuple[int, Group]]
-        ] = {}  # Groups with an owner, by owner.
+        # Groups with an owner, by owner.
+        self.owner_heaps: dict[Consumer, list[tuple[int, Group]]] = {}
         self.eager_owners: dict[Consumer, None] = {}  # Owners that may have room.
         self.registered: dict[Consumer, None] = {}  # Consumers that may own groups.
         self.groups_by_owner: dict[Consumer, dict[Group, None]] = {}

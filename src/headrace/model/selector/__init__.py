@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.model.selector.values import Values
 
-REMEMBERED = 256  # Selectors cached.
+CACHE_SIZE = 256  # Compiled selectors in the cache.
 
 
 class Selector:
@@ -32,14 +32,14 @@ class Selector:
 
     def __init__(self, text: str, names: frozenset[str], evaluate: Evaluate) -> None:
         self.text = text
-        self.names = names  # The headers and properties it reads.
+        self.names = names  # The headers and properties that the selector reads.
         self._evaluate = evaluate
 
     def __repr__(self) -> str:
         return f"<Selector {self.text!r}>"
 
     def matches(self, values: Values | Mapping[str, object]) -> bool:
-        """Return True if a message is selected; unknown counts as False."""
+        """Return True if the selector accepts a message; unknown counts as False."""
         return self._evaluate(values) is True
 
     def truth(self, values: Values | Mapping[str, object]) -> bool | None:
@@ -61,9 +61,11 @@ def compile_selector(text: str) -> Selector:
     return _compile(text)
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=CACHE_SIZE)
 def _compile(text: str) -> Selector:
-    from headrace.model.selector.grammar import parse  # Imported on first use: it takes a moment.
+    from headrace.model.selector.grammar import (
+        parse,
+    )  # Imported on first use: the import of lark is slow.
 
     try:
         names, evaluate = parse(text)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds closures that evaluate a selector.
 
-A closure takes the values of a message and returns a value; that of a condition returns True, False
-or None for unknown. Comparison with a missing value is unknown, and so is arithmetic without a
-result: operands that are not numbers, division by zero, overflow of a long. Comparing values of
-different types is False.
+A closure takes the values of a message and returns a value; the closure of a condition returns
+True, False or None for unknown. The result of a comparison with a missing value is unknown, and so
+is arithmetic with operands that are not numbers, division by zero, or overflow of a long. Comparing
+values of different types is False.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ TERMS_MAX = 256  # Operators and conditions of a selector.
 DEPTH_MAX = 64  # Levels of nesting.
 LIST_MAX = 256  # Values of one IN.
 
-# A value of a message, or None for unknown. Any: operators look its kind up in KINDS first, which
-# costs less than a call that would narrow the type.
+# A value of a message, or None for unknown. Any: operators look the type up in KINDS first, which
+# is faster than a call that narrows the type.
 Value: TypeAlias = Any
 Evaluate: TypeAlias = Callable[[Values], Value]
 
-ANY = -1  # The kind of values that only a message decides.
+ANY = -1  # The type of an identifier's value, which depends on the message.
 NAMES = {NUMBER: "a number", STRING: "a string", BOOLEAN: "a condition"}
 ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 SIGNS: dict[str, Callable[[Value], Value]] = {"+": operator.pos, "-": operator.neg}
@@ -89,7 +89,7 @@ class Builder:
 
     def sign(self, sign: str, node: Node, offset: int) -> Node:
         """Build a signed number."""
-        self._must(node, NUMBER, low=sign == "-")
+        self._check_type(node, NUMBER, low=sign == "-")
         apply, evaluate = SIGNS[sign], node.evaluate
         if node.value is not None:
             value = apply(node.value)
@@ -106,7 +106,7 @@ class Builder:
     def arithmetic(self, first: Node, operands: Sequence[tuple[str, Node]]) -> Node:
         """Build a sum or a product, evaluated from left to right."""
         for node in (first, *(node for _, node in operands)):
-            self._must(node, NUMBER)
+            self._check_type(node, NUMBER)
         start = first.evaluate
         steps = [(ARITHMETIC[sign], node.evaluate) for sign, node in operands]
 
@@ -148,7 +148,7 @@ class Builder:
     def between(self, node: Node, low: Node, high: Node) -> Node:
         """Build a BETWEEN: a number in a closed range."""
         for number in (node, low, high):
-            self._must(number, NUMBER)
+            self._check_type(number, NUMBER)
         above = _ordered(node.evaluate, low.evaluate, operator.ge)
         below = _ordered(node.evaluate, high.evaluate, operator.le)
         return self._node(_all((above, below)), BOOLEAN, node.offset, node, low, high)
@@ -222,7 +222,7 @@ class Builder:
 
         return self._node(inverted, BOOLEAN, offset, node)
 
-    def whole(self, node: Node) -> tuple[frozenset[str], Evaluate]:
+    def finish(self, node: Node) -> tuple[frozenset[str], Evaluate]:
         """Return the names that a selector reads, and its closure."""
         (evaluate,) = self._conditions((node,))
         return node.names, evaluate
@@ -241,7 +241,7 @@ class Builder:
         names = frozenset().union(*[node.names for node in nodes])
         return Node(evaluate, kind, offset, depth, terms, names=names)
 
-    def _must(self, node: Node, kind: int, *, low: bool = False) -> None:
+    def _check_type(self, node: Node, kind: int, *, low: bool = False) -> None:
         """Refuse an operand that can never be of a kind."""
         if node.kind not in (kind, ANY):
             raise SelectorError(f"{NAMES[node.kind]} where {NAMES[kind]} must be", node.offset)
@@ -255,7 +255,7 @@ class Builder:
 
     def _conditions(self, nodes: Sequence[Node]) -> tuple[Evaluate, ...]:
         for node in nodes:
-            self._must(node, BOOLEAN)
+            self._check_type(node, BOOLEAN)
         return tuple(_truth(node) for node in nodes)
 
 
@@ -354,7 +354,7 @@ def _arithmetic(apply: Callable[[Value, Value], Value]) -> Callable[[Value, Valu
 
 
 def _divide(a: Value, b: Value) -> Value:
-    """Divide like Java: integers round towards zero."""
+    """Divide as in Java: integers round towards zero."""
     if b == 0:
         return None
     if type(a) is int and type(b) is int:
@@ -362,8 +362,8 @@ def _divide(a: Value, b: Value) -> Value:
     return float(a) / float(b)
 
 
-def _remain(a: Value, b: Value) -> Value:
-    """Return the remainder like Java, with the sign of the dividend."""
+def _remainder(a: Value, b: Value) -> Value:
+    """Return the remainder as in Java, with the sign of the dividend."""
     if b == 0:
         return None
     if type(a) is int and type(b) is int:
@@ -379,5 +379,5 @@ ARITHMETIC: dict[str, Callable[[Value, Value], Value]] = {
     "-": _arithmetic(operator.sub),
     "*": _arithmetic(operator.mul),
     "/": _divide,
-    "%": _remain,
+    "%": _remainder,
 }

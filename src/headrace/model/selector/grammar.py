@@ -2,8 +2,8 @@
 """The grammar of selectors, and its parser.
 
 Keywords are case-insensitive and never identifiers. An identifier may have dots, and any characters
-between double quotes. The builder decides which parts are conditions and which are values: in the
-grammar alone ``(a)`` may be either.
+between double quotes. The builder decides which parts are conditions and which are values, since by
+the grammar ``(a)`` may be either.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def pairs(parts: list[Part]) -> list[tuple[str, Node]]:
 
 @cache
 def parser() -> Lark:
-    """Return the parser; making it takes some milliseconds."""
+    """Return the parser, made on first use in some milliseconds."""
     return Lark(GRAMMAR, parser="lalr", lexer="basic", transformer=Actions())
 
 
@@ -200,4 +200,4 @@ def parse(text: str) -> tuple[frozenset[str], Evaluate]:
         if text[position] in "'\"":
             raise SelectorError(f"no end of what begins with {text[position]}", position) from None
         raise SelectorError(f"unexpected {text[position]!r}", position) from None
-    return Builder().whole(node)
+    return Builder().finish(node)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """LIKE patterns: ``_`` matches one character, ``%`` any number, others themselves.
 
-Between two ``%`` a pattern has a segment of fixed length: the first is matched at the start of a
-text, the last at its end, and each other one at the first position after its predecessor. So no
-position is tried twice, and no client can multiply the states of an automaton. A segment of one
-literal is found by string search. One with ``_`` inside is tried position by position and, after
-some failures, at all positions at once with a bit mask.
+Between two ``%`` a pattern has a segment of fixed length. The first segment is matched at the start
+of a text, the last at its end, and every other at the first possible position after its
+predecessor. So no position is tried twice, and no pattern takes exponential time. A segment of one
+literal is found by string search. A segment with ``_`` inside is tried position by position and,
+after ``TRIES_MAX`` failures, at all positions at once with a bit mask.
 """
 
 from __future__ import annotations

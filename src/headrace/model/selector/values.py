@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The types of values in selectors: numbers, strings, booleans, null, others.
 
-Only values of the same type compare. Bytes that are UTF-8 count as a string, since some clients
-send all strings so; a decimal is a float; a timestamp is milliseconds. Tables, arrays and other
-bytes exist, but equal nothing.
+Only values of the same type compare. Bytes in UTF-8 count as a string, since some clients send all
+strings as bytes. A decimal is a float, and a timestamp is a number of milliseconds. Tables, arrays
+and other bytes exist, but equal no value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 NUMBER, STRING, BOOLEAN = 1, 2, 3
 OTHER = 0
 
-#: The kind of each type that :func:`plain` returns; OTHER for any other.
+#: The selector type of each Python type that :func:`plain` returns; all others are OTHER.
 KINDS: dict[type, int] = {int: NUMBER, float: NUMBER, str: STRING, bool: BOOLEAN}
 
 _PLAIN = frozenset({int, float, str, bool, type(None)})

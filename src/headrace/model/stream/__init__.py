@@ -3,7 +3,7 @@
 
 - `stream`: publishing, the start of readers (``x-stream-offset``: an offset or time), delivery
 - `log`: records and their retention
-- `reader_options`: the end, filter values, selector and no-local of a reader
+- `reader_options`: the end, the filter values, the selector and no-local of a reader
 - `consumer_groups`: groups, their committed positions, owners and pins
 - `offset_tracking`: positions kept by consumer tag
 - `lost_records`: records that retention removed unread

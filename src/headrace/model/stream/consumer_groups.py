@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consumer groups: positions of cooperating stream readers, kept by the broker.
+"""Consumer groups: positions of cooperating stream readers, stored by the broker.
 
 A group has two positions. The *initial* one is the offset at which the group began; it never
 changes. The *committed* one is the offset below which its readers have processed all records. Both
 are durable facts of the virtual host, and can change in one transaction with messages.
 
-An owner may *claim* a group. The owner is a token that a program chooses and keeps over restarts.
-A claim is live while its connection is open, and for ``owner_ms`` after that. Another owner may
-claim the group when the claim is over, or by force; the same owner may claim it at any time.
+An owner may *claim* a group. The owner is a token that a program chooses and uses again after a
+restart. A claim is live while its connection is open, and for ``owner_ms`` after that. Another
+owner may claim the group when the claim has ended, or by force; the same owner at any time.
 
 A group may *pin* the stream: retention keeps the records that the group has not read, as long as
 the stream exceeds its own limit by no more than ``pin_bytes_max`` (:class:`.log.StreamLog`).
@@ -50,12 +50,12 @@ class ConsumerGroup:
     pin: bool = False
     owner: str = ""  # The token of the last claim.
     holder: object = field(default=None, repr=False)  # The connection of the last claim.
-    held_ms: int = 0  # Without a holder: when the claim ends.
+    held_ms: int = 0  # Without a holder: the time at which the claim ends.
     committed_records: int = 0  # Records that readers committed since the broker's start.
 
     @property
     def position(self) -> int:
-        """Return the offset at which the group continues."""
+        """The offset at which the group continues."""
         if self.committed is not None:
             return self.committed
         return self.initial if self.initial is not None else self.stream.log.first_offset
@@ -133,7 +133,7 @@ class ConsumerGroups:
             yield from groups.values()
 
     def by_stream(self) -> Iterator[list[ConsumerGroup]]:
-        """Yield the groups of each stream; groups may change between two of them."""
+        """Yield a list of the groups of each stream; groups may change between two lists."""
         for groups in list(self._groups.values()):
             yield list(groups.values())
 
@@ -145,9 +145,9 @@ class ConsumerGroups:
     def page(
         self, after: tuple[int, str], count_max: int, stream_id: int = 0
     ) -> list[ConsumerGroup]:
-        """Return the groups after ``after``, sorted by stream id and name.
+        """Return at most ``count_max`` groups after ``after``, sorted by stream id and name.
 
-        With ``stream_id``, only that stream's.
+        With ``stream_id`` return only groups of that stream.
         """
         page: list[ConsumerGroup] = []
         ids = sorted(self._groups) if not stream_id else [stream_id]
@@ -183,7 +183,7 @@ class ConsumerGroups:
     ) -> ConsumerGroup:
         """Return a group, starting it at ``position`` if it does not exist.
 
-        ``pin`` sets whether it pins the stream; None leaves that.
+        ``pin`` sets whether the group pins the stream; None does not change this.
 
         Raises:
             ResourceError: there are too many groups or facts.
@@ -219,7 +219,7 @@ class ConsumerGroups:
         group = self._groups.get(stream.id, {}).get(name) or ConsumerGroup(stream, name)
         before = group.committed
         if before is None or position > before or (force and position != before):
-            if not force:  # A forced position is an operator's: no reader has read up to it.
+            if not force:  # An operator sets a forced position: no reader has read up to it.
                 group.count_committed(position)
             group.committed = position
             group.moved_ms = now_ms
@@ -300,7 +300,7 @@ class ConsumerGroups:
             self.check_owner(group, owner, now_ms)
 
     def release(self, stream: Stream, name: str, owner: str) -> None:
-        """Release a claim; another owner's is left."""
+        """Release a claim of ``owner``; a claim of another owner does not change."""
         group = self.find(stream, name)
         if group.owner == owner:
             self._release_holder(group)
@@ -319,7 +319,7 @@ class ConsumerGroups:
             group.held_ms = now_ms + self.owner_ms
 
     def check_owner(self, group: ConsumerGroup, owner: str, now_ms: int) -> None:
-        """Refuse if another owner has a live claim on a group."""
+        """Raise IllegalState if another owner has a live claim on a group."""
         if owner == group.owner or not self.is_claimed(group, now_ms):
             return
         claim = f"group '{group.name}' of stream '{group.stream.name}' is claimed by"
@@ -345,7 +345,7 @@ class ConsumerGroups:
         if self._count + more > GROUPS_MAX:
             raise ResourceError(f"a virtual host has {GROUPS_MAX} groups at most")
 
-    # --- Keeping ------------------------------------------------------------------------------
+    # --- Inside -------------------------------------------------------------------------------
 
     def _save(self, group: ConsumerGroup) -> None:
         if group.name not in self._groups.get(group.stream.id, {}):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log of a stream: records under offsets that are never reused, and their retention.
 
-The port between a stream and its log, implemented by a log in memory; the log on disk is
+`StreamLog` is the port between a stream and its log, and itself a log in memory. The log on disk is
 :mod:`headrace.store.stream.log`.
 """
 
@@ -18,12 +18,12 @@ log = logging.getLogger(__name__)
 
 MARK_STEP = 1024  # Offsets between two marks of a log in memory.
 
-# Offset, data (as Message has it), address_len, body_size, arrived_ms.
+# Offset, data laid out as in Message.data, address_len, body_size, arrived_ms.
 StreamRecord = tuple[int, bytes, int, int, int]
 
 
 class StreamLog:
-    """An append-only log with offsets that are never reused. This one lives in memory."""
+    """An append-only log with offsets that are never reused; this class is in memory."""
 
     def __init__(self, max_length_bytes: int = -1, max_age_ms: int = -1) -> None:
         self.first_offset = 0  # The offset of the oldest message.
@@ -32,8 +32,8 @@ class StreamLog:
         self.max_length_bytes = max_length_bytes
         self.max_age_ms = max_age_ms
         self.name = ""  # The stream's name, for log lines.
-        self.pinned_offset = -1  # The earliest offset that a reader still needs; -1: none.
-        self.pin_bytes_max = 0  # Bytes kept for that beyond ``max_length_bytes``.
+        self.pinned_offset = -1  # The lowest offset that a group still needs; -1 is none.
+        self.pin_bytes_max = 0  # The most bytes beyond ``max_length_bytes`` for such groups.
         self.pin_failed = False  # True once records that a reader needs were removed.
         self.size = 0
         self.memory = 0  # Bytes of memory counted for the log.
@@ -77,7 +77,7 @@ class StreamLog:
         """Set the maximum size of new segments; 0 is the default. A log in memory has none."""
 
     def trim(self, now_ms: int) -> None:
-        """Drop the oldest messages beyond the retention limits, many at a time."""
+        """Remove the oldest messages beyond the retention limits, many at a time."""
         count = 0
         size = self.size
         limit = self.max_length_bytes
@@ -106,9 +106,9 @@ class StreamLog:
                 del self.marks[mark]
 
     def must_keep(self, following: int, size: int) -> bool:
-        """Return True if records before ``following`` must stay for a reader.
+        """Return True if records before ``following`` must stay for a group that pins the stream.
 
-        They must while the log, with ``size`` bytes, is at most ``pin_bytes_max`` beyond its
+        They must stay while the log, with ``size`` bytes, is at most ``pin_bytes_max`` beyond its
         limit.
         """
         if self.pinned_offset < 0 or following <= self.pinned_offset:
@@ -188,15 +188,15 @@ class StreamLog:
         return self.sum_sizes(first, first_mark) + between + self.sum_sizes(last_mark, last)
 
     def sum_sizes(self, first: int, last: int) -> int:
-        """As :meth:`measure`, record by record."""
+        """Return the bytes of the records of ``[first, last)``, adding up each record."""
         base = self.first_offset
         return sum([len(record[0]) for record in self.records[first - base : last - base]])
 
     def find_end(self, first: int, last: int, bytes_max: int) -> int:
-        """Return the end of the records from ``first`` on that have ``bytes_max`` bytes at most.
+        """Return the exclusive end of the records from ``first`` on within ``bytes_max`` bytes.
 
-        It is exclusive, ``last`` at most, and beyond ``first`` if that is before ``last``: one
-        record is within any limit.
+        The end is at most ``last``. It is beyond ``first`` if ``first`` is before ``last``, since
+        one record is within any limit.
         """
         low, high = first + 1, last
         while low < high:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records that retention removed before a reader read them.
 
-Several processes may read the same part of a stream, repeatedly, as one reader. Each reports the
-range it found missing; the union of all reports counts. Ranges of a reader are merged; beyond
-RANGES_MAX the lowest are only counted, and later reports below them are ignored. The fact ``gap/<id
-of the stream>/<reader>`` is deleted with the stream. Beyond READERS_MAX readers of a stream, the
-one with the oldest report is forgotten.
+Several processes may read the same part of a stream, repeatedly, as one reader. Each reports its
+missing ranges, and the union of all reports counts. Ranges of a reader are merged. Beyond
+RANGES_MAX ranges the lowest are only counted, and later reports below them are ignored. The fact
+``gap/<id of the stream>/<reader>`` is deleted with the stream. Beyond READERS_MAX readers of a
+stream, the fact of the reader with the oldest report is removed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class _Gaps(TypedDict):
     """The lost records of one reader, as in its fact."""
 
     at_ms: int  # The time of the last reported gap.
-    before: int  # Records in gaps whose ranges were dropped;
-    below: int  # these gaps end below this offset.
-    ranges: list[list[int]]  # First offset and the one after the last.
+    before: int  # The number of records in gaps whose ranges were dropped.
+    below: int  # The dropped ranges are below this offset.
+    ranges: list[list[int]]  # The first offset and the exclusive end of each gap.
 
 
 class LostRecords:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Automatic offset tracking: the positions of stream readers, by consumer tag.
 
-A reader requests it with ``x-stream-automatic-offset-tracking``. Its next subscription starts after
-the last acknowledged record, unless it names an offset. Positions are stored at the end of a turn,
-one fact for each reader; after a crash the last acknowledged records may be delivered again.
+A reader requests tracking with ``x-stream-automatic-offset-tracking``. Its next subscription starts
+after the last acknowledged record, unless it sets an offset. Positions are stored at the end of a
+turn, one fact for each reader. After a crash the last acknowledged records may be delivered again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.model.queue.destination import Consumer
 
 ARGUMENT = "x-stream-automatic-offset-tracking"
-GENERATED = "amq.ctag-"  # Prefix of generated tags, which change every time.
+GENERATED = "amq.ctag-"  # Prefix of generated tags, which are never the same again.
 READERS_MAX = 1000  # Tracked readers of one stream.
 _PREFIX = b"stream/read/"
 _OFFSET_SIZE = 8
@@ -39,7 +39,7 @@ class OffsetTracking:
         self._facts = facts
         self._prefix = _PREFIX + stream_id + b"/"
         self._keys: dict[Consumer, bytes] = {}
-        self._noted: dict[Consumer, int] = {}  # Offsets not stored yet.
+        self._pending: dict[Consumer, int] = {}  # Offsets that are not stored yet.
 
     def begin(self, consumer: Consumer) -> int:
         """Track a reader; return the offset to start at, -1 for a new one.
@@ -58,16 +58,16 @@ class OffsetTracking:
         return -1 if stored is None else int.from_bytes(stored, "big")
 
     def record(self, consumer: Consumer, offset: int) -> bool:
-        """Note an acknowledged offset; return False if the reader is not tracked."""
+        """Record an acknowledged offset; return False if the reader is not tracked."""
         if consumer not in self._keys:
             return False
-        self._noted[consumer] = max(offset + 1, self._noted.get(consumer, 0))
+        self._pending[consumer] = max(offset + 1, self._pending.get(consumer, 0))
         return True
 
     def write(self) -> None:
-        """Store the noted offsets; without room for facts nothing changes."""
-        while self._noted:
-            consumer, offset = self._noted.popitem()
+        """Store the pending offsets; without room for facts nothing changes."""
+        while self._pending:
+            consumer, offset = self._pending.popitem()
             key = self._keys[consumer]
             if int.from_bytes(self._facts.get(key) or b"", "big") < offset:
                 with contextlib.suppress(ResourceError):

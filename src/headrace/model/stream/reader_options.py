@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of stream readers: an end, filter values, failing on gaps, a selector.
 
-A publisher may give records a filter value, and a reader may select records with some values.
-The broker checks every record, so a reader gets only matching ones. It remembers the values that
-occur in a block of records, so that a later reader skips blocks without its values.
+A publisher may set a filter value for a record, and a reader may select records by these values.
+The broker checks every record, so that a reader gets only matching ones. It stores the values that
+occur in each block of records, so that a later reader skips blocks without its values.
 
-A stream has no record of its messages' publishers. While a reader with no-local is subscribed,
-the offsets of its connection's publishes are noted as runs, until the reader has passed them.
+The log does not have the publishers of its records. While a reader with no-local is subscribed,
+the offsets of its connection's publishes are recorded as runs, until the reader has passed them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from headrace.model.stream.log import StreamRecord
 
 BLOCK = 1024  # Offsets of one block; blocks start at its multiples.
-BLOCKS_MAX = 16384  # Blocks of one stream whose values are remembered; the oldest are dropped.
-VALUES_MAX = 64  # Values of a block; one with more is always read.
+BLOCKS_MAX = 16384  # Blocks of one stream whose values are stored; the oldest are dropped.
+VALUES_MAX = 64  # Stored values of a block; a block with more values is always read.
 FILTER_MAX = 256  # Filter values of one reader.
 FILTER_BYTES_MAX = 255  # Bytes of a filter value.
 RUNS_MAX = 65536  # Runs of a reader with no-local; beyond it the reader is closed.
@@ -48,7 +48,7 @@ class StreamReader:
         self.strict = strict  # Fail if retention removed unread records.
         self.selector: Selector | None = None  # Applied to records with these values.
         self.own: OwnRecords | None = None  # Records to skip for no-local.
-        # The offset up to which all records of the block are noted; -1: not from its start.
+        # The offset up to which the block's values are recorded; -1 if not from its start.
         self.block_next = -1
         self.block_values: set[str | None] = set()
 
@@ -58,10 +58,10 @@ class StreamReader:
         anything = self.filter_values is None and self.selector is None and self.own is None
         return anything and self.last < 0 and not self.strict
 
-    def sift(
+    def filter_records(
         self, entries: list[StreamRecord], contents: Contents, blocks: FilterBlocks
     ) -> list[StreamRecord]:
-        """Return the records that match the filter, noting the filter values of all."""
+        """Return the records that match the filter, and record the filter values of all."""
         if self.last >= 0 and entries[-1][0] >= self.last:
             entries = [entry for entry in entries if entry[0] < self.last]
             self.next = self.last
@@ -76,7 +76,7 @@ class StreamReader:
             value = value_of(entry[1], entry[2])
             if value in filter_values:
                 matching.append(entry)
-            self._note(entry[0], value, blocks)
+            self._record_value(entry[0], value, blocks)
         return self.select(matching, contents)
 
     def select(self, entries: list[StreamRecord], contents: Contents) -> list[StreamRecord]:
@@ -96,8 +96,8 @@ class StreamReader:
                 matching.append(entry)
         return matching
 
-    def _note(self, offset: int, value: str | None, blocks: FilterBlocks) -> None:
-        """Note the filter value of a record for its block."""
+    def _record_value(self, offset: int, value: str | None, blocks: FilterBlocks) -> None:
+        """Record the filter value of a record for its block."""
         if offset % BLOCK == 0:
             self.block_values = set()
         elif offset != self.block_next:
@@ -123,7 +123,7 @@ class OwnRecords:
         return len(self._starts)
 
     def record(self, offset: int) -> None:
-        """Note the offset of a record from the reader's connection; offsets increase."""
+        """Record the offset of a record from the reader's connection; offsets increase."""
         if self._ends and self._ends[-1] == offset:
             self._ends[-1] = offset + 1
         else:
@@ -152,7 +152,7 @@ class FilterBlocks:
         return len(self._values)
 
     def put(self, block: int, values: set[str | None]) -> None:
-        """Remember the values of a whole block."""
+        """Store the values of a complete block."""
         if block in self._values or len(values) > VALUES_MAX:
             return
         if len(self._values) >= BLOCKS_MAX:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams: queues whose messages stay, are numbered, and are read by many from any offset.
+"""Streams: queues that keep their messages under offsets, for any number of readers.
 
 A stream is a queue to exchanges and consumers, but its messages are in a log
-(:mod:`headrace.model.stream.log`). A reader is a consumer with a cursor; acknowledging only gives
-it credit. It starts at ``x-stream-offset``: ``first``, ``last``, ``next``, an offset, a time or an
-interval (:meth:`Stream.resolve`). Only durable records are delivered: a record that a crash could
-undo would have its offset given to another.
+(:mod:`headrace.model.stream.log`). A reader is a consumer with a cursor; its acks only restore its
+prefetch credit. It starts at ``x-stream-offset``: ``first``, ``last``, ``next``, an offset, a time
+or an interval (:meth:`Stream.resolve`). Only durable records are delivered, because a crash could
+remove any other record, and a later record would then get its offset.
 """
 
 import logging
@@ -73,7 +73,7 @@ class Stream(Queue):
         self.is_stream = True
         self.cursors: dict[Consumer, int] = {}
         self.fetched: dict[Consumer, list[StreamRecord]] = {}
-        # Bytes of the fetched records of each reader, counted as memory in use.
+        # The bytes of each reader's fetched records, which count as memory in use.
         self.fetched_size: dict[Consumer, int] = {}
         # The readers with a filter, range or tracking.
         self.readers: dict[Consumer, StreamReader] = {}
@@ -84,11 +84,11 @@ class Stream(Queue):
         self.no_local_readers: list[tuple[Consumer, OwnRecords]] | None = None
 
     def on_records(self) -> None:
-        """Serve the readers again; called when records that a read lacked have been loaded."""
+        """Serve the readers again; called when the missing records of a read are loaded."""
         self.wake()
 
     def next_offset(self, consumer: Consumer) -> int | None:
-        """Return the offset that a consumer reads next; None for none of this stream."""
+        """Return the offset that a reader reads next; None if it does not read this stream."""
         return self.cursors.get(consumer)
 
     def message_count(self) -> int:
@@ -98,13 +98,13 @@ class Stream(Queue):
         return None
 
     def enqueue(self, message: Message) -> int:
-        """Append to the log; readers get the message once it is durable.
+        """Append a message to the log; readers get it once it is durable.
 
-        The log has messages of class basic in one piece; others are converted.
+        The log has messages of class basic in one piece; all others are converted.
         """
         self.tally.publish += 1
-        foreign = message.flags & C_KIND_MASK or message.parts is not None
-        if foreign and not self.vhost.encode_for_stream(message, self):
+        must_encode = message.flags & C_KIND_MASK or message.parts is not None
+        if must_encode and not self.vhost.encode_for_stream(message, self):
             return 0
         before = self.log.memory
         offset = self.log.append(
@@ -155,7 +155,10 @@ class Stream(Queue):
             self.counters.memory_used += log.memory - before
 
     def trim(self, now_ms: int) -> int:
-        """Remove records beyond the age limits; return when to check again, 0 without a limit."""
+        """Remove records beyond the age limits.
+
+        Return the time of the next check, 0 without a limit.
+        """
         log = self.log
         ages = [age for age in (log.max_age_ms, log.local_max_age_ms) if age >= 0]
         if self.deleted or not ages:
@@ -180,7 +183,7 @@ class Stream(Queue):
         self.counters.memory_used += log.memory - before
 
     def record_own(self, publisher: int, offset: int) -> None:
-        """Note a record for the no-local readers of the connection that published it."""
+        """Record an offset for the no-local readers of the connection that published it."""
         for consumer, own in list(self.no_local_readers or ()):
             if consumer.publisher != publisher:
                 continue
@@ -195,7 +198,7 @@ class Stream(Queue):
                 )
 
     def check_consumer(self, consumer: Consumer, published: bool = False) -> None:
-        """Set the offset at which a consumer starts.
+        """Check the arguments of a reader, and set the offset at which it starts.
 
         With ``published`` its connection may have published to the stream before.
 
@@ -212,9 +215,9 @@ class Stream(Queue):
         arguments = consumer.arguments
         browses = bool(arguments.get("x-browse"))
         subject = f"queue '{self.name}' in vhost '{self.vhost.name}'"
-        looks = browses or read_boolean(arguments, "x-filter-no-consume", subject)
+        is_browser = browses or read_boolean(arguments, "x-filter-no-consume", subject)
         reader = read_arguments(arguments, subject)
-        start = arguments.get("x-stream-offset", "first" if looks else "next")
+        start = arguments.get("x-stream-offset", "first" if is_browser else "next")
         period_s = replay_period(arguments, subject)
         if period_s is not None:
             if "x-stream-offset" in arguments:
@@ -268,7 +271,7 @@ class Stream(Queue):
         )
 
     def resolve(self, start: object, argument: str = "x-stream-offset") -> int:
-        """Return the offset that first, last, next, a number, a time or an interval stands for.
+        """Return the offset of a start: first, last, next, a number, a time or an interval.
 
         A negative number counts back from the end. ``argument`` is the name of the argument that
         has the value, for the error.
@@ -343,7 +346,7 @@ class Stream(Queue):
             self.deliver_batch(consumer, batch)
 
     def fetch(self, consumer: Consumer, batch: list[StreamRecord]) -> None:
-        """Keep records until a reader has room for them; they count as memory in use."""
+        """Store records until a reader has room for them; they count as memory in use."""
         size = 0
         for entry in batch:
             size += len(entry[1])
@@ -429,7 +432,7 @@ class Stream(Queue):
                 scanned_size += READ_SIZE if reader.selector is None else SELECT_WEIGHT
                 contents = self.vhost.contents
                 assert contents is not None  # Without it there are no streams.
-                batch = reader.sift(entries, contents, self.blocks)
+                batch = reader.filter_records(entries, contents, self.blocks)
                 if not batch:
                     continue
                 self.fetch(consumer, batch)
@@ -437,13 +440,13 @@ class Stream(Queue):
             self.deliver_batch(consumer, batch)
 
     def settle(self, message: Message) -> None:
-        """Settle a record; note the offset of a tracked reader."""
+        """Settle a record, and record the offset of a tracked reader."""
         if self.tracking is not None and self.tracking.record(message.consumer, message.seq):
             self.wake()
         Queue.settle(self, message)
 
     def requeue(self, message: Message) -> None:
-        """Settle a record that a reader returns: it stays in the log, the reader gets credit."""
+        """Settle a record that a reader returns: it is in the log, and the reader gets credit."""
         Queue.settle(self, message)
 
     def release(self, message: Message) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transaction branches: distributed transactions as X/Open XA has them (0-10, class dtx).
 
-A branch is named by its xid. Sessions work for it between start and end, several at once if they
-join; a coordinator, on any session, decides its outcome::
+The name of a branch is its xid. Sessions work for a branch between start and end, several at once
+if they join. A coordinator, on any session, decides its outcome::
 
                   start                    prepare
     (unknown) ------------> ACTIVE ------------------------> PREPARED
@@ -14,14 +14,14 @@ join; a coordinator, on any session, decides its outcome::
         |                    v  v                             v  v
         +------------------------------- commit, rollback, forget
 
-The publishes of an active branch are not in their queues yet, and its settled messages are in no
-queue. When a branch becomes rollback-only its messages are released at once; its xid stays known
-for a while, so that the coordinator gets the reason.
+The publishes of an active branch are not in their queues yet, and the messages that it settles are
+in no queue. When a branch becomes rollback-only, its messages are released at once. Its xid stays
+known for `KEPT_MS`, so that the coordinator gets the reason.
 
 A prepared branch is in the journal with its durable publishes and settlements: it survives the
-process, and only its coordinator or an operator completes it. Its publishes keep the places in
-their queues that they got when it was prepared. An operator's decision (a heuristic outcome in XA's
-words) is kept until the coordinator forgets the xid.
+process, and only its coordinator or an operator completes it. Its publishes get their positions
+when it is prepared. An operator's decision (a heuristic outcome in XA's words) is stored until the
+coordinator forgets the xid.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 BRANCHES_MAX = 4096  # Branches of one virtual host.
 TIMEOUT_DEFAULT_S = 3600  # The time from start to prepare or outcome.
 TIMEOUT_MAX_S = 7 * 86400
-KEPT_MS = 600_000  # A failed branch without outcome is remembered for this long.
+KEPT_MS = 600_000  # The time after which a failed branch without an outcome is removed.
 
 
 class XaStatus(IntEnum):
@@ -68,7 +68,7 @@ class XaStatus(IntEnum):
 
 
 class BranchState(Enum):
-    """The state of a branch; texts name it to operators by the value."""
+    """The state of a branch; the values are for operators."""
 
     ACTIVE = "active"
     PREPARED = "prepared"
@@ -79,7 +79,7 @@ class BranchState(Enum):
 class Worker(Protocol):
     """A session or channel that works for a branch."""
 
-    #: Takes its publishes and settlements; None: they happen at once.
+    #: The transaction of its publishes and settlements; None executes them at once.
     transaction: Transaction | None
 
 
@@ -90,15 +90,15 @@ class Branch:
         self.xid = xid
         self.transaction = Transaction(vhost, owns_messages=True)
         self.state = BranchState.ACTIVE
-        self.rollback_reason = XaStatus.OK  # OK, or why it can only be rolled back.
+        self.rollback_reason = XaStatus.OK  # Why it can only be rolled back; OK if it need not be.
         self.decided = XaStatus.OK  # An operator's decision, or a failure.
-        self.damaged = False
-        # Associated workers; True: the outcome ends the association.
+        self.damaged = False  # True if a part was lost on the disk.
+        # Associated workers, each with True if the outcome ends the association.
         self.workers: dict[Worker, bool] = {}
         self.suspended: set[Worker] = set()
         self.timeout_s = TIMEOUT_DEFAULT_S
         self.since_ms = vhost.counters.now_ms  # The time at which it entered its state.
-        self.publishes = TransactionPublishes()  # Set by prepare.
+        self.publishes = TransactionPublishes()  # Set when the branch is prepared.
         self.settles: list[Settle] = []
 
     def __repr__(self) -> str:
@@ -141,10 +141,10 @@ class Branches:
         resume: bool = False,
         ends_with_outcome: bool = False,
     ) -> XaStatus:
-        """Associate a session with a branch, a new one unless ``join`` or ``resume``.
+        """Associate a session with a branch: a new one, unless ``join`` or ``resume`` is set.
 
         With ``ends_with_outcome`` the outcome ends the association. If the branch can only be
-        rolled back, return why, without an association.
+        rolled back, return the reason, and do not associate the session.
         """
         if join and resume:
             raise NotAllowed("join and resume exclude each other")
@@ -193,7 +193,8 @@ class Branches:
 
     def current(self, worker: Worker) -> Branch | None:
         """Return the branch that a session works for; None if there is none."""
-        return next((b for b in self._by_worker.get(worker, ()) if worker in b.workers), None)
+        branches = self._by_worker.get(worker, ())
+        return next((branch for branch in branches if worker in branch.workers), None)
 
     # Keeps 0-10/s117.
     def on_worker_end(self, worker: Worker) -> None:
@@ -205,7 +206,7 @@ class Branches:
     # --- Outcomes -----------------------------------------------------------------------------
 
     def prepare(self, xid: Xid, *, keep_empty: bool = False) -> XaStatus:
-        """Prepare a branch, so that it can be committed or rolled back whatever happens.
+        """Prepare a branch, so that it can be committed or rolled back after any failure.
 
         An empty branch is removed, unless ``keep_empty``. The answer may be sent once the store's
         ``synced`` has reached ``appended``.
@@ -269,8 +270,8 @@ class Branches:
     def decide(self, xid: Xid, *, commit: bool) -> XaStatus:
         """Complete a prepared branch by an operator's decision.
 
-        The result is the coordinator's answer: HEURCOM, HEURRB, or HEURMIX if a queue of the branch
-        was deleted.
+        Return the status that the coordinator gets: HEURCOM, HEURRB, HEURMIX if a queue of the
+        branch was deleted, or HEURHAZ if a part of the branch was lost.
         """
         branch = self._find_unassociated(xid)
         if branch.state is not BranchState.PREPARED:
@@ -291,16 +292,16 @@ class Branches:
         return status
 
     def remove_done(self, branch: Branch) -> None:
-        """Remove a branch whose commit is in the store and done."""
+        """Remove a branch whose commit is stored and executed."""
         self._finish(branch, XaStatus.OK)
 
     def recover(self) -> list[Xid]:
         """Return the xids of prepared or heuristically completed branches."""
         states = (BranchState.PREPARED, BranchState.COMPLETED)
-        return [b.xid for b in self._branches.values() if b.state in states]
+        return [branch.xid for branch in self._branches.values() if branch.state in states]
 
     def forget(self, xid: Xid) -> None:
-        """Forget a heuristically completed branch: its coordinator knows the decision."""
+        """Remove a heuristically completed branch, whose coordinator knows the decision."""
         branch = self._find_unassociated(xid)
         if branch.state is not BranchState.COMPLETED:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
@@ -355,7 +356,7 @@ class Branches:
                 queue = get_lane(queues[number], message.flags & KIND_MASK)
                 message.consumer = branch.transaction.holder(queue)
                 if message.deliveries and queue.delivery_limit >= 0:
-                    message.deliveries -= 1  # The outcome decides about a redelivery.
+                    message.deliveries -= 1  # Only a requeue counts as a redelivery.
                 if queue.restore_unacked(message):
                     branch.settles.append(Settle(queue, message, outcome))
                 else:
@@ -388,7 +389,7 @@ class Branches:
         branch.publishes.add(message, targets, True)
 
     def close(self) -> None:
-        """Roll back all branches that are not prepared; the broker stops."""
+        """Roll back all branches that are not prepared, before the broker stops."""
         for branch in list(self._branches.values()):
             for worker in [*branch.workers, *branch.suspended]:
                 self._dissociate(worker, branch)
@@ -453,7 +454,7 @@ class Branches:
         self.vhost.scheduler.put(key, due_ms, lambda now_ms: self._on_timeout(branch, now_ms))
 
     def _on_timeout(self, branch: Branch, now_ms: int) -> int:
-        """Handle the timeout of a branch; return when to check again."""
+        """Handle the timeout of a branch; return the time of the next check, 0 if none."""
         if self._branches.get(branch.xid) is not branch or branch.state is not BranchState.ACTIVE:
             return 0
         if not branch.rollback_reason:
@@ -480,7 +481,7 @@ class Branches:
         self.vhost.scheduler.remove(("branch", self, branch.xid))
 
     def _finish(self, branch: Branch, status: XaStatus) -> None:
-        """Remove a done branch, or keep an operator's decision."""
+        """Remove a completed branch, or store an operator's decision if ``status`` is not OK."""
         branch.transaction.release_files(branch.publishes)
         branch.publishes, branch.settles = TransactionPublishes(), []
         branch.since_ms = self.vhost.counters.now_ms
@@ -498,7 +499,7 @@ class Branches:
         branch.since_ms = counters.now_ms
         store.begin()
         try:
-            seqs = branch.publishes.keep(store, counters)
+            seqs = branch.publishes.store_all(store, counters)
             branch.damaged = branch.publishes.lost > 0
             settles = [
                 (queue.id, message.seq, outcome)
@@ -511,7 +512,7 @@ class Branches:
         branch.publishes.charge_memory(store, counters)
 
     def _require_room(self, branch: Branch) -> None:
-        """Refuse to prepare if a queue would reject a message; after prepare none does."""
+        """Raise ResourceError if a queue would reject a message, which it cannot after prepare."""
         for message, queues, _ in branch.transaction.publishes:
             for queue in queues:
                 if (

@@ -13,7 +13,7 @@ from headrace.model.counters cimport Counters, memory_weight
 cdef class TransactionPublishes:
     cdef public list messages
     cdef public list queues
-    cdef public list lasting
+    cdef public list persistent
     cdef public Py_ssize_t files
     cdef public Py_ssize_t paged
     cdef public Py_ssize_t lost
@@ -29,7 +29,7 @@ cdef class TransactionPublishes:
         in_scratch=cython.bint, kept=list, count=Py_ssize_t, i=Py_ssize_t, queues=tuple, ids=bytes, message=Message,
         queue=Queue, q=Queue,
     )
-    cpdef list keep(self, Store store, Counters counters)
+    cpdef list store_all(self, Store store, Counters counters)
     cdef bint try_unpage(self, Py_ssize_t i, Store store) except -1
     @cython.locals(count=Py_ssize_t, i=Py_ssize_t, message=Message, crowded=cython.bint)
     cpdef charge_memory(self, Store store, Counters counters)
@@ -38,7 +38,7 @@ cdef class TransactionPublishes:
     @cython.locals(i=Py_ssize_t, message=Message, queue=Queue)
     cpdef drop(self, Py_ssize_t start, Py_ssize_t end, Store store, Counters counters)
     @cython.locals(placeholder=Message, i=Py_ssize_t)
-    cpdef forget(self, Py_ssize_t start, Py_ssize_t end)
+    cpdef free(self, Py_ssize_t start, Py_ssize_t end)
 
 cdef Message new_placeholder()
 cpdef unpage(Message message, Store store)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The publishes of a transaction, in order: messages with the queues of their routes.
 
-The publishes are parallel lists, so that each costs its message and three references.
+The publishes are parallel lists, so that a publish needs memory for its message and three
+references only.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ class Publish(NamedTuple):
 class TransactionPublishes:
     """The publishes of one transaction."""
 
-    __slots__ = ("files", "lasting", "lost", "messages", "paged", "queues")
+    __slots__ = ("files", "lost", "messages", "paged", "persistent", "queues")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.queues: list[tuple[Queue, ...]] = []  # The queues of each message.
-        self.lasting: list[bool] = []  # For each message, whether it is persistent.
+        self.persistent: list[bool] = []  # True for each message that is persistent.
         self.files = 0  # File messages.
         self.paged = 0  # Messages in the scratch log.
         self.lost = 0  # Messages lost on a damaged disk.
@@ -58,8 +59,8 @@ class TransactionPublishes:
         return len(self.messages)
 
     def __iter__(self) -> Iterator[Publish]:
-        for message, queues, lasting in zip(self.messages, self.queues, self.lasting, strict=True):
-            yield Publish(message, queues, lasting)
+        for publish in zip(self.messages, self.queues, self.persistent, strict=True):
+            yield Publish(*publish)
 
     def add(self, message: Message, queues: tuple[Queue, ...], persistent: bool) -> None:
         """Append a publish."""
@@ -67,7 +68,7 @@ class TransactionPublishes:
             self.files += 1
         self.messages.append(message)
         self.queues.append(queues)
-        self.lasting.append(persistent)
+        self.persistent.append(persistent)
 
     def routes(self) -> list[tuple[Queue, ...]]:
         """Return the queues of each run of messages with the same route."""
@@ -99,8 +100,8 @@ class TransactionPublishes:
                     message.flags &= ~C_SCRATCH & 0xFF
             self.paged = 0
 
-    def keep(self, store: Store, counters: Counters) -> list[int]:
-        """Append all messages to the store, inside its transaction; set their seqs.
+    def store_all(self, store: Store, counters: Counters) -> list[int]:
+        """Append all messages to the store, inside a store transaction, and set their seqs.
 
         Returns:
             The seqs of the stored messages.
@@ -121,7 +122,7 @@ class TransactionPublishes:
                 ids = b"".join([q.id_bytes for q in queues if q.durable and not q.deleted])
             for queue in queues:
                 queue.pending_count += 1
-            if ids and self.lasting[i]:
+            if ids and self.persistent[i]:
                 message.position = store.publish_message(message, counters.now_ms, ids)
             if message.position:
                 message.flags |= C_PERSISTENT
@@ -154,7 +155,7 @@ class TransactionPublishes:
             counters.memory_used += memory_weight(message)
 
     def admit(self, start: int, end: int, store: Store, counters: Counters) -> int:
-        """Enqueue the messages ``start`` to ``end``; return how many were lost.
+        """Enqueue the messages ``[start, end)``; return the number of lost ones.
 
         Queues do not reject them for their length.
         """
@@ -170,7 +171,7 @@ class TransactionPublishes:
         return lost
 
     def drop(self, start: int, end: int, store: Store, counters: Counters) -> None:
-        """Drop the messages ``start`` to ``end``."""
+        """Drop the messages ``[start, end)``."""
         for i in range(start, end):
             message = self.messages[i]
             counters.memory_used -= memory_weight(message)
@@ -178,8 +179,8 @@ class TransactionPublishes:
                 queue.pending_count -= 1
                 disown(message, queue, store)
 
-    def forget(self, start: int, end: int) -> None:
-        """Release messages that were enqueued or dropped; indices do not change."""
+    def free(self, start: int, end: int) -> None:
+        """Free the memory of the messages ``[start, end)``, without changing any index."""
         placeholder = new_placeholder()
         for i in range(start, end):
             self.messages[i] = placeholder

@@ -13,9 +13,9 @@ Committed messages are enqueued in slices once the decision is durable: a batch 
 memory. A crash between two slices loses nothing: recovery restores committed messages like all
 stored messages, and appends the missing ones to streams.
 
-Owners. A sink has one owner, set by :meth:`Sinks.begin`; each run of an owner has an epoch, and
-requests with an earlier epoch are refused. Another owner is refused until the present one has been
-silent for OWNER_S, or has released the sink. The owner chooses the batch numbers.
+Owners. A sink has one owner, set by :meth:`Sinks.begin`. Each run of an owner has an epoch, and
+requests with an earlier epoch are refused. Another owner is refused until the present owner has
+been inactive for OWNER_S, or has released the sink. The owner chooses the batch numbers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ BATCH_MAX = (1 << 63) - 1
 CHUNKS_MAX = 9999  # Branches of one attempt.
 OWNER_S = 60.0  # An owner without activity for this long may be replaced.
 KEEP_S = 86400.0  # Default time after which undecided branches are rolled back.
-PAST_MAX = 8  # Past runs that a sink remembers.
+PAST_MAX = 8  # Past runs that the fact of a sink has.
 SLICE = 2048  # Messages published or dropped at a time.
 
 Steps = Generator[None, None, dict[str, object]]
@@ -76,7 +76,7 @@ class Sink(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes) -> Sink:
-        """Read the value of :meth:`encode`."""
+        """Parse the value of :meth:`encode`."""
         sink = cls(**json.loads(raw))
         return sink._replace(past=tuple(sink.past))
 
@@ -94,7 +94,7 @@ class Stage(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Stage:
-        """Read ``name:chunks``.
+        """Parse ``name:chunks``.
 
         Raises:
             InvalidArgument: the text is malformed.
@@ -191,19 +191,19 @@ class Sinks:
         return self.describe(name)
 
     def release(self, name: str, owner: str) -> dict[str, object]:
-        """Give up a sink, so that another owner may have it at once."""
+        """End the ownership of a sink, so that another owner may begin at once."""
         sink = self.find(name)
         if sink.owner == owner:
             self._active_ms[name] = self.vhost.counters.now_ms - int(OWNER_S * 1000)
         return self.describe(name)
 
     def is_live(self, name: str) -> bool:
-        """Return True if the owner may be active; at the start all count as active."""
+        """Return True if the owner may be active; after a start all owners count as active."""
         active_ms = self._active_ms.setdefault(name, self.vhost.counters.now_ms)
         return self.vhost.counters.now_ms - active_ms < OWNER_S * 1000
 
     def check_epoch(self, name: str, epoch: int) -> Sink:
-        """Refuse a former owner; 0 stands for the current epoch."""
+        """Refuse the epoch of a former owner or run; 0 means the current epoch."""
         sink = self.find(name)
         if epoch and sink.epoch != epoch:
             raise IllegalState(
@@ -263,17 +263,17 @@ class Sinks:
         )
         if not limited:
             return
-        room: dict[Queue, list[int]] = {}
+        pending: dict[Queue, list[int]] = {}  # Messages and bytes, by queue.
         for place, (message, queues, _) in enumerate(transaction.publishes):
             for queue in queues:
                 limits = queue.limits
                 if limits is None or limits.policy == OVERFLOW_DROP_HEAD:
-                    continue  # These drop the oldest message, or nothing.
-                counted = room.setdefault(queue, [queue.pending_count, 0])
-                counted[0] += 1
-                counted[1] += message.body_size
-                too_many = 0 <= limits.max_length < queue.ready_count + counted[0]
-                too_much = 0 <= limits.max_length_bytes < queue.ready_bytes + counted[1]
+                    continue  # Such queues reject no message.
+                totals = pending.setdefault(queue, [queue.pending_count, 0])
+                totals[0] += 1
+                totals[1] += message.body_size
+                too_many = 0 <= limits.max_length < queue.ready_count + totals[0]
+                too_much = 0 <= limits.max_length_bytes < queue.ready_bytes + totals[1]
                 if too_many or too_much:
                     raise PreconditionFailed(f"message {place}: queue '{queue.name}' is full")
 
@@ -310,7 +310,7 @@ class Sinks:
     def commit(self, name: str, epoch: int, batch: int, stages: Iterable[Stage]) -> Steps:
         """Commit a batch: exactly the named branches.
 
-        The result comes when all messages are enqueued; a repeated call returns ``already``.
+        The steps end when all messages are enqueued. A repeated call returns ``already`` as True.
 
         Raises:
             NotFound: a branch is missing; nothing is committed.
@@ -360,7 +360,7 @@ class Sinks:
         return {"branches": dropped, **self.describe(name)}
 
     def discard(self, name: str) -> Steps:
-        """Delete a sink: roll back undecided branches, forget its batches."""
+        """Delete a sink: roll back its undecided branches, and remove its fact."""
         self.find(name)
         dropped = yield from self._drop(self.undecided_branches(name))
         self.vhost.facts.put(KEY + name.encode(), None)
@@ -402,19 +402,19 @@ class Sinks:
         """Publish the messages of a decided branch in slices."""
         store, counters = self.vhost.store, self.vhost.counters
         publishes = branch.publishes
-        at = 0
-        while at < len(publishes):
-            if at:
+        first = 0
+        while first < len(publishes):
+            if first:
                 yield
-            stop = min(len(publishes), at + SLICE)
+            end = min(len(publishes), first + SLICE)
             store.begin()
             try:
-                publishes.admit(at, stop, store, counters)
+                publishes.admit(first, end, store, counters)
             finally:
                 store.commit()
             if not publishes.files:
-                publishes.forget(at, stop)
-            at = stop
+                publishes.free(first, end)
+            first = end
         settle_all(branch.settles)
         self.vhost.branches.remove_done(branch)
 

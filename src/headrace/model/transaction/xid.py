@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-ID_BYTES_MAX = 255  # Bytes of either half of an xid (vbin8).
+ID_BYTES_MAX = 255  # The most bytes of either id of an xid (vbin8).
 FORMAT_MAX = 0xFFFFFFFF
 STAGED = 0x48525342  # Format of staged batches' xids (model.transaction.staged_batch).
 # Format of jobs' xids (model.operations.prepared_copies), which end with the process.
@@ -29,7 +29,7 @@ class Xid(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Xid:
-        """Read the text of an xid; any other text is a global id of format 0."""
+        """Parse the text of an xid; any other text is a global id of format 0."""
         parts = text.split(":")
         if len(parts) == 3:
             try:
@@ -43,8 +43,8 @@ class Xid(NamedTuple):
 
     def is_valid(self) -> bool:
         """Return True if the protocol can carry the xid."""
-        halves = (self.global_id, self.branch_id)
-        return 0 <= self.format <= FORMAT_MAX and all(len(x) <= ID_BYTES_MAX for x in halves)
+        length = max(len(self.global_id), len(self.branch_id))
+        return 0 <= self.format <= FORMAT_MAX and length <= ID_BYTES_MAX
 
     def encode(self) -> bytes:
         """Return the bytes of an xid: format (4), both ids with their lengths (1)."""
@@ -53,6 +53,6 @@ class Xid(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes) -> Xid:
-        """Read the bytes of :meth:`encode`."""
+        """Parse the bytes of :meth:`encode`."""
         middle = 5 + raw[4]
         return cls(int.from_bytes(raw[:4], "big"), raw[5:middle], raw[middle + 1 :])

@@ -5,9 +5,9 @@
 (:mod:`headrace.model.policy.effective_arguments`), when the queue is made and whenever a policy
 changes. The queue may be in use.
 
-Changed rules apply to new queues and exchanges at once. Since there may be very many existing ones,
-each step of a :class:`RulesChange` handles ``SLICE`` of them at most, for ``SLICE_S`` at most, and
-the event loop does other work in between.
+Changed rules apply to new queues and exchanges at once. There may be very many existing ones, so
+each step of a :class:`RulesChange` handles at most ``SLICE`` of them, for at most ``SLICE_S``, and
+the event loop does other work between two steps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLICE = 64  # Exchanges and queues of one step at most.
+SLICE = 64  # The most exchanges and queues of one step.
 SLICE_S = 0.002  # Seconds after which a step ends: patterns of policies may be slow.
 STRATEGY = "x-dead-letter-strategy"
 LOSS_WARNING = (
@@ -49,7 +49,7 @@ class RulesChange:
     """A change of rules that is being applied to existing queues and exchanges."""
 
     def __init__(self, vhost: PolicyHost, former_rules: Rules | None) -> None:
-        """``former_rules`` applied to all queues; None if a change was under way."""
+        """``former_rules`` are those of all queues; None if another change was in progress."""
         self.vhost = vhost
         self.former_rules = former_rules
         self._remaining: Iterator[Exchange | Queue] = chain(
@@ -83,8 +83,8 @@ def configure(vhost: PolicyHost, queue: Queue) -> None:
     """
     arguments = vhost.effective_arguments(queue)
     is_registered = vhost.queues.get(queue.name) is queue
-    alternate, expires_ms = queue.alternate_exchange, queue.expires_ms
-    message_ttl_ms = queue.message_ttl_ms
+    former_alternate, former_expires_ms = queue.alternate_exchange, queue.expires_ms
+    former_ttl_ms = queue.message_ttl_ms
     apply_arguments(queue, arguments)
     if (
         queue.limits is not None
@@ -96,15 +96,15 @@ def configure(vhost: PolicyHost, queue: Queue) -> None:
         flow_control.set_guard(queue, arguments)
     apply_to_lanes(queue, arguments)
     if is_registered:
-        if alternate != queue.alternate_exchange:
-            vhost.count_alternate(alternate, -1)
+        if former_alternate != queue.alternate_exchange:
+            vhost.count_alternate(former_alternate, -1)
             vhost.count_alternate(queue.alternate_exchange, 1)
-        if expires_ms != queue.expires_ms:
+        if former_expires_ms != queue.expires_ms:
             vhost.scheduler.remove((queue,))
             schedule_queue_expiry(vhost, queue)
-        if queue.message_ttl_ms >= 0 and not 0 <= message_ttl_ms <= queue.message_ttl_ms:
+        if queue.message_ttl_ms >= 0 and not 0 <= former_ttl_ms <= queue.message_ttl_ms:
             shorten_ttl(vhost, queue)
-    # The log was made with the queue's own arguments.
+    # A new stream's log was made with the stream's own arguments.
     changed = is_registered or arguments is not queue.arguments
     if isinstance(queue, Stream) and not queue.is_hidden and changed:
         former_max_age_ms = queue.log.max_age_ms
@@ -169,8 +169,8 @@ def shorten_ttl(vhost: PolicyHost, queue: Queue) -> None:
 def schedule_queue_expiry(vhost: PolicyHost, queue: Queue) -> None:
     """Schedule the deletion of a queue with x-expires."""
     if queue.expires_ms >= 0:
-        due = queue.used_ms + queue.expires_ms
-        vhost.scheduler.put((queue,), due, partial(vhost.expire_queue, queue))
+        due_ms = queue.used_ms + queue.expires_ms
+        vhost.scheduler.put((queue,), due_ms, partial(vhost.expire_queue, queue))
 
 
 def schedule_retention(vhost: PolicyHost, queue: Queue) -> None:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead-lettering at least once, and deaths that were postponed.
+"""Dead-lettering at least once, and postponed deaths.
 
-With ``x-dead-letter-strategy`` ``at-least-once`` a message leaves its queue only when all target
-queues have its dead letter. Until then the message is not ready and not counted in the queue's
-limits; the journal still has it, with the reason of its death. The dead letter is sent again at
-intervals to the targets that lack it, after a restart to all targets.
+With ``x-dead-letter-strategy`` ``at-least-once`` a message is removed from its queue only when all
+target queues have its dead letter. Until then the message is not ready, and the queue's limits do
+not count it; the journal has it, with the reason of its death. At intervals the dead letter is sent
+again to the targets that lack it, after a restart to all targets.
 
-If very many messages die at once, in any queue, most of them wait here for a later turn.
+If very many messages die in one millisecond, in all queues together, most deaths are postponed to
+later turns.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ TRIES_MAX = 256  # Dead letters retried at once.
 
 
 class UndeliveredLetters(Consumer):
-    """The undelivered dead letters of one queue; it is the consumer of their messages."""
+    """The undelivered dead letters of one queue, as the consumer that owns their messages."""
 
     def __init__(self, queue: Queue, scheduler: Scheduler) -> None:
         super().__init__(queue, "", False)
         self.dead_letters: list[tuple[Message, str]] = []
         self.delivered_to: dict[Message, set[str]] = {}  # Names of the target queues that have it.
-        self.postponed: deque[tuple[Message, str]] = deque()  # Postponed, not tried yet.
+        self.postponed: deque[tuple[Message, str]] = deque()  # Postponed deaths, with reasons.
         self._scheduler = scheduler
         self._wait_ms = RETRY_MS
 
     def add(self, message: Message, reason: str) -> None:
-        """Keep a dead letter and schedule its retry."""
+        """Add an undelivered dead letter and schedule its retry."""
         self.dead_letters.append((message, reason))
         if len(self.dead_letters) == 1:
             self._wait_ms = RETRY_MS
@@ -53,7 +54,7 @@ class UndeliveredLetters(Consumer):
             )
 
     def dead_letter_postponed(self, now_ms: int) -> int:
-        """Dead-letter some postponed messages; return the time of the next call, 0 for none."""
+        """Dead-letter some postponed messages; return the time of the next call, 0 if none."""
         queue = self.queue
         if queue.deleted:
             self.drop_all()

@@ -2,9 +2,9 @@
 """A list of any length that may change while it is iterated.
 
 A virtual host may have hundreds of thousands of queues. Copying a dictionary of 100,000 queues
-blocks the event loop for 3 milliseconds, and iterating over the dictionary itself fails when queues
-are declared or deleted meanwhile. This list consists of chunks: an iteration copies the list of
-chunks first, and each chunk when it reaches it.
+blocks the event loop for 3 milliseconds, and an iteration over the dictionary itself fails when
+queues are declared or deleted during it. This list consists of chunks: an iteration copies the list
+of chunks first, and each chunk when it reaches it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 class ChunkedList(Generic[Item]):
     """Items in the order in which they were added.
 
-    Callers keep the chunk of an item, and pass it when they remove the item.
+    Callers store the chunk of an item, and pass it to :meth:`remove`.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class ChunkedList(Generic[Item]):
     def chunks(self) -> Iterator[list[Item]]:
         """Return an iterator of copies of the chunks, each copied when the iterator reaches it.
 
-        The copies have the items that are in the list now, without items that are removed before
+        The copies have the items that are in the list now, except those that are removed before
         their chunk is copied. They have no items that are added later.
         """
         chunks = list(self._chunks)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SPREAD = "x-death-spread"  # Header: number of dead letters from one message; absent: one.
-UNREJECTED_MAX = 40  # Deaths since a rejection by a consumer; ladders of delays need 28.
+UNREJECTED_MAX = 40  # Deaths since a rejection by a consumer; chains of delay queues need 28.
 SPREAD_MAX = 256  # Dead letters from one message; beyond it none of them spreads again.
 
 
@@ -45,7 +45,7 @@ def died_too_often(headers: Mapping[str, object]) -> bool:
 
 
 def count_spread(headers: Mapping[str, object], reason: str, count: int) -> int:
-    """Return the number of dead letters from one message, with ``count`` now; 0: too many."""
+    """Return the number of dead letters from one message after ``count`` more; 0 if too many."""
     before = headers.get(SPREAD, 1)
     if reason == REJECTED or not isinstance(before, int) or before < 1:
         before = 1

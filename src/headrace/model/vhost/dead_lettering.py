@@ -3,9 +3,9 @@
 
 A dead letter may die again on arrival. The length of such a chain is bounded
 (`headrace.model.vhost.dead_letter_cycles`), and so is the work of one millisecond: ``LETTERS_MAX``
-dead letters are delivered at once, the others a moment later. When very many messages die at once
+dead letters are delivered at once, all others in later turns. When very many messages die at once
 (a consumer rejects all its deliveries, a policy shortens a long queue), the same number is
-dead-lettered at once; the others wait in their queues.
+dead-lettered at once. All others wait in their queues.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CYCLES_MAX = 1024  # Pairs of queues whose cycles are remembered as logged.
+CYCLES_MAX = 1024  # Logged cycles, and logged floods; further ones are not logged.
 PAUSE_MS = 1  # Pause before more dead letters of dead letters are delivered.
-WAITING_MAX = 65536  # Postponed dead letters; beyond it they are delivered at once.
+WAITING_MAX = 65536  # Postponed dead letters; beyond that they are delivered at once.
 
 
 class DeadLetters:
@@ -119,7 +119,7 @@ class DeadLetters:
             )
 
     def _deliver_postponed(self, now_ms: int) -> int:
-        """Deliver some postponed dead letters; return the time of the next call, 0 for none."""
+        """Deliver some postponed dead letters; return the time of the next call, 0 if none."""
         self._delivering = True
         try:
             counters = self.vhost.counters
@@ -145,7 +145,7 @@ class DeadLetters:
     # --- One transaction --------------------------------------------------------------------------
 
     def join_transaction(self) -> bool:
-        """Join the dead letters up to :meth:`end` into one store transaction, if there are any.
+        """Join the dead letters up to :meth:`end` into one store transaction.
 
         Return True if the caller has to call :meth:`end`; False inside a transaction.
         """
@@ -326,9 +326,9 @@ class DeadLetters:
         targets: dict[Queue, None],
         observers: dict[Observer, None],
     ) -> bool:
-        """Keep only queues that have room for the dead letter; return True if none is full.
+        """Remove the full queues from ``targets``; return True if there was none.
 
-        Full queues get the dead letter later. Queues that already have it are removed.
+        Full queues get the dead letter later. Queues that already have it are also removed.
         """
         if not targets and not observers:
             undelivered = self._undelivered.get(queue)
@@ -339,41 +339,41 @@ class DeadLetters:
         delivered = undelivered.delivered_to.pop(message, None)
         if delivered is not None:
             observers.clear()
-        full = False
+        has_full = False
         for target in list(targets):
             if delivered is not None and target.name in delivered:
                 del targets[target]
             elif target.would_reject(message.body_size):
                 del targets[target]
-                full = True
-        if full:
+                has_full = True
+        if has_full:
             if not targets and delivered is None:
                 observers.clear()
             else:
                 names = [target.name for target in targets]
                 undelivered.delivered_to[message] = (delivered or set()).union(names)
-        return not full
+        return not has_full
 
     def record_spread(
         self, source: str, headers: dict[str, object], reason: str, count: int
     ) -> bool:
-        """Update the header with the number of dead letters that stem from one publish.
+        """Record ``count`` more dead letters of one publish in its header x-death-spread.
 
-        Return False, and log it, if ``count`` more would be too many.
+        Return False, and log it once, if they would be too many.
         """
-        letters = count_spread(headers, reason, count)
-        if not letters:
+        letter_count = count_spread(headers, reason, count)
+        if not letter_count:
             self._report_flood(source, "became too many")
             return False
         headers.pop(SPREAD, None)
-        if letters > 1:
-            headers[SPREAD] = letters
+        if letter_count > 1:
+            headers[SPREAD] = letter_count
         return True
 
     def postpone(self, queue: Queue, message: Message, reason: str) -> bool:
         """Postpone a death if too many occurred in this millisecond; return True if postponed.
 
-        Deaths inside a store transaction are never postponed, unless it holds dead letters only.
+        Deaths inside a store transaction are postponed only if it has nothing but dead letters.
         """
         if self._in_transaction() and not self._transaction_open:
             return False
@@ -393,7 +393,7 @@ class DeadLetters:
         return True
 
     def keep_undelivered(self, queue: Queue, message: Message, reason: str) -> Consumer:
-        """Keep a dead letter that could not be delivered; return the consumer that has it."""
+        """Add an undelivered dead letter for retries; return the consumer that owns it."""
         if reason in delivery_count.DEATHS:
             queue.record_count(message, message.deliveries, 1 + delivery_count.DEATHS.index(reason))
         undelivered = self._get_undelivered(queue)

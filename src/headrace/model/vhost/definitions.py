@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The port by which the model keeps definitions across restarts."""
+"""The port to the stored definitions of exchanges, queues and bindings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ExchangeRecord(NamedTuple):
 
 
 class QueueRecord(NamedTuple):
-    """A durable queue; the journal names it by ``id``, which is never reused."""
+    """A durable queue; ``id`` is its name in the journal and never reused."""
 
     id: int
     name: str
@@ -30,7 +30,7 @@ class QueueRecord(NamedTuple):
 
 
 class BindingRecord(NamedTuple):
-    """A binding of a durable exchange; ``kind`` is that of its destination."""
+    """A durable binding; ``kind`` is QUEUE or EXCHANGE, the type of its destination."""
 
     source: str
     kind: str
@@ -48,7 +48,7 @@ class SavedDefinitions(NamedTuple):
 
 
 class Definitions(Protocol):
-    """Keeps the definitions of one virtual host.
+    """The stored definitions of one virtual host.
 
     A change is durable once the store's ``synced`` has reached its ``defined_position``.
     """
@@ -67,26 +67,26 @@ class Definitions(Protocol):
         """Store a durable exchange; an earlier record of the name is replaced."""
 
     def delete_exchange(self, name: str) -> None:
-        """Forget an exchange."""
+        """Delete the record of an exchange."""
 
     def save_queue(self, record: QueueRecord) -> int:
-        """Keep a queue under a fresh id and return the id; the record's own is ignored."""
+        """Store a queue under a new id, and return the id; the id of the record is ignored."""
 
     def keep_queue(self, record: QueueRecord) -> None:
         """Store a queue under the id of its record."""
 
     def delete_queue(self, queue_id: int) -> None:
-        """Forget a queue."""
+        """Delete the record of a queue."""
 
     def save_binding(self, record: BindingRecord) -> None:
-        """Keep a binding."""
+        """Store a durable binding."""
 
     def delete_binding(self, record: BindingRecord) -> None:
-        """Forget a binding."""
+        """Delete the record of a binding."""
 
 
 class NoDefinitions:
-    """Definitions of a host without a store: numbers queues and keeps nothing."""
+    """The definitions of a host without a store: it numbers queues, and stores nothing."""
 
     def __init__(self) -> None:
         self._next_id = 1
@@ -95,7 +95,7 @@ class NoDefinitions:
         """Accept every change."""
 
     def load(self) -> SavedDefinitions:
-        """Return no definitions."""
+        """Return empty lists."""
         return SavedDefinitions([], [], [])
 
     def save_exchange(self, record: ExchangeRecord) -> None:
@@ -105,7 +105,7 @@ class NoDefinitions:
         """Do nothing."""
 
     def save_queue(self, record: QueueRecord) -> int:
-        """Return a fresh id."""
+        """Return a new id."""
         self._next_id += 1
         return self._next_id - 1
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of deleted queues on their way to alternate exchanges.
+"""Orphans: the messages of deleted queues that are rerouted to alternate exchanges.
 
-A deleted queue is out of use at once. Its ready messages are rerouted in order, at most
+A deleted queue cannot be used any more. Its ready messages are rerouted in order, at most
 ``counters.LETTERS_MAX`` in a millisecond, so that they do not delay other work. Each portion is one
-store transaction. A durable queue stays defined under an internal name until its last message is
-rerouted, so that rerouting resumes after a restart.
+store transaction. A durable queue keeps a definition under an internal name until its last message
+is rerouted, so that rerouting resumes after a restart.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAUSE_MS = 1  # The pause between two portions.
 
 
 class OrphanHost(Host, Protocol):
-    """A host of deleted queues whose messages still go to an alternate exchange."""
+    """A virtual host that reroutes the messages of deleted queues."""
 
     definitions: Definitions
     dead_letters: DeadLetters
@@ -92,7 +92,7 @@ class Orphans:
         self.vhost.scheduler.put(("orphans", self), due_ms, self._reroute_next)
 
     def _reroute_next(self, now_ms: int) -> int:
-        """Reroute some messages; return the time of the next call, 0 for none."""
+        """Reroute some messages; return the time of the next call, 0 if all are rerouted."""
         while self._queues:
             if not self._reroute_portion(self._queues[0]):
                 return now_ms + PAUSE_MS

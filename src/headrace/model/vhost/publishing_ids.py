@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Publishing ids: a numbered message that is sent twice is enqueued once.
 
-A publisher has a name in the virtual host and gives each message a higher id than the one before.
+A publisher has a name in the virtual host and numbers its messages with increasing ids.
 The highest accepted id is a fact (:mod:`headrace.model.keyvalue`) that changes in the same store
 transaction as the message, so that a crash leaves both or neither. A message with that id or a
 lower one is a duplicate and dropped.
 
 The id of a refused message (queue or disk full, no route) stays usable, also when higher ids have
-been accepted: refused ids are kept beside the highest. After a lost connection a publisher repeats
-every message whose outcome is unknown to it.
+been accepted: refused ids are stored with the highest. After a lost connection a publisher repeats
+every message whose outcome it does not know.
 
-The id of a message that is not persistent is remembered in memory only.
+The id of a transient message is in memory only.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 PREFIX = b"publisher/"
 NAME_MAX = 255  # Bytes of a publisher's name.
 ID_MAX = (1 << 63) - 1
-# Publishers of one virtual host. Beyond it a new publisher replaces the one that was idle longest,
-# and is refused if no publisher was idle for ``IDLE_MS``.
+# The most publishers of one virtual host. A further one replaces the one that was idle longest, and
+# is refused if none was idle for ``IDLE_MS``.
 PUBLISHERS_MAX = 10_000
 IDLE_MS = 7 * 86400 * 1000
-REFUSED_MAX = 256  # Ranges of refused ids kept for one publisher; the lowest are dropped.
+REFUSED_MAX = 256  # The most ranges of refused ids of one publisher; the lowest are dropped.
 
 PublishingId = tuple[bytes, int]  # Publisher's name and publishing id.
 
@@ -41,7 +41,7 @@ class PublisherState:
     """The ids of one publisher."""
 
     def __init__(self, value: bytes | None) -> None:
-        """Read ``value``, a result of :meth:`encode`; None for a new publisher."""
+        """Parse ``value``, a result of :meth:`encode`; None for a new publisher."""
         self.highest = -1  # The highest accepted id.
         self.used_ms = 0
         # Ranges of refused ids in order, both ends inclusive.
@@ -74,9 +74,8 @@ class PublisherState:
             remaining = []
             for low, high in self.refused:
                 if low <= number <= high:
-                    remaining += [
-                        r for r in ((low, number - 1), (number + 1, high)) if r[0] <= r[1]
-                    ]
+                    halves = ((low, number - 1), (number + 1, high))
+                    remaining += [half for half in halves if half[0] <= half[1]]
                 else:
                     remaining.append((low, high))
             self.refused = remaining[-REFUSED_MAX:]
@@ -143,7 +142,7 @@ class PublishingIds:
             self._state(publishing_id[0]).refuse(publishing_id[1])
 
     def remove(self, name: bytes) -> bool:
-        """Forget a publisher; return False if there is none of that name."""
+        """Remove a publisher; return False if there is none of that name."""
         if self._load().pop(name, None) is None:
             return False
         self._facts.change(PREFIX + name, None)

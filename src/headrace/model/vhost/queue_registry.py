@@ -65,7 +65,7 @@ StreamMaker = Callable[..., Queue]
 
 
 class QueueRegistry(Topology):
-    """Queues by name and owner; the middle one of the three classes of a virtual host."""
+    """The queues of a virtual host by name and owner; the second of its three classes."""
 
     def __init__(
         self,
@@ -83,21 +83,21 @@ class QueueRegistry(Topology):
         self.make_stream = make_stream
         # True while every delivery is passed to ``before_delivery``.
         self.reports_deliveries = False
-        self.declared_by: dict[Queue, str] = {}  # The users.
-        self.declared_queue_counts: dict[str, int] = {}  # Number of queues that each user declared.
+        self.declared_by: dict[Queue, str] = {}  # The name of the user who declared each queue.
+        self.declared_queue_counts: dict[str, int] = {}  # Queues that each user declared.
         self.lifetimes = lifetime_policies.QueueLifetimes(self)
         #: Called with a queue when its consumer timeout has changed.
         self.on_timeout_changed: Callable[[Queue], None] | None = None
         self._owned: dict[object, dict[Queue, None]] = {}  # Exclusive queues by connection.
-        # Ownerless queues, of closed connections, by former name; later turns delete them.
+        # Queues of closed connections by former name, which later turns delete.
         self._ownerless: dict[str, Queue] = {}
         self._outliving: set[Queue] = set()  # Exclusive queues that outlive their owner.
         # Queues that were declared durable and are transient, because they are exclusive.
         self._durable_exclusive: set[Queue] = set()
         self.no_local: set[Queue] = set()  # Queues that refuse their own connection's publishes.
-        self._internal_count = 0  # Queues of the broker, not of clients.
+        self._internal_count = 0  # Queues that the broker declared for itself.
         self._deadline_hook = self._on_deadline
-        self._change: RulesChange | None = None  # The change of rules under way.
+        self._change: RulesChange | None = None  # The change of rules that is being applied.
 
     # --- Implemented by the virtual host ----------------------------------------------------------
 
@@ -159,8 +159,8 @@ class QueueRegistry(Topology):
         An empty name gets a generated one. ``owner`` is the client's connection, or the session
         where sessions own queues; ``session`` is the channel of a connection; ``user`` is the user.
 
-        ``kept`` makes an exclusive queue outlive its owner, unless it is an auto-delete queue; then
-        another connection may own it. With ``sticky`` an existing queue is returned as it is,
+        With ``kept`` an exclusive queue outlives its owner, unless it is an auto-delete queue, and
+        another connection may own it then. With ``sticky`` an existing queue is returned unchanged,
         whatever properties the declaration has (0-9/queue.declare).
         """
         if passive:
@@ -212,14 +212,14 @@ class QueueRegistry(Topology):
         return queue
 
     def _find_declared(self, name: str, owner: object) -> Queue:
-        """Return the queue that a passive declaration names; it counts as a use."""
+        """Return the queue that a passive declaration names, and record its use."""
         queue = self.find_queue(name, owner)
-        if AUTO_DELETE_TIMEOUT not in queue.arguments:  # There the last consumer's end counts.
+        if AUTO_DELETE_TIMEOUT not in queue.arguments:  # Only the end of the last consumer counts.
             queue.used_ms = self.counters.now_ms
         return queue
 
     def _lock_existing(self, queue: Queue, owner: object, *, exclusive: bool, kept: bool) -> None:
-        """Check that ``owner`` may use a queue, and lock it on request."""
+        """Check that ``owner`` may use a queue; if ``exclusive``, make it exclusive to it."""
         self.find_queue(queue.name, owner)
         if exclusive and queue.exclusive_owner is None:
             if not kept:
@@ -227,12 +227,12 @@ class QueueRegistry(Topology):
             self.lock_queue(queue, owner)
 
     def _count_redeclaration(self, queue: Queue) -> None:
-        """Count the declaration of an existing queue; it is a use."""
+        """Count the declaration of an existing queue, and record its use."""
         queue.used_ms = self.counters.now_ms
         self.events.churn.queues_declared += not is_own(queue.name)
 
     def _dlq_to_declare(self, name: str, arguments: Mapping[str, object]) -> str:
-        """Return the name of the dead-letter queue to declare with a queue; "" for none."""
+        """Return the name of the dead-letter queue to declare with a queue; "" if there is none."""
         dlq = dead_letter_queue(name) if arguments.get(DEAD_LETTERS) == 1 else ""
         return "" if dlq in self.queues else dlq
 
@@ -280,7 +280,7 @@ class QueueRegistry(Topology):
         durable: bool,
         kept: bool,
     ) -> None:
-        """Register the owner of a new queue, whose end releases or deletes the queue."""
+        """Register a new queue with its owner, whose end releases or deletes it."""
         if plan.life.scope and durable:
             self._durable_exclusive.add(queue)
         if plan.owner_bound:
@@ -295,7 +295,7 @@ class QueueRegistry(Topology):
                 self._durable_exclusive.add(queue)
 
     def _report_created(self, queue: Queue) -> None:
-        """Count a new queue, and send an event."""
+        """Count a new queue, and emit an event."""
         if not is_own(queue.name):
             self.events.churn.queues_declared += 1
             self.events.churn.queues_created += 1
@@ -354,7 +354,7 @@ class QueueRegistry(Topology):
         return policies[0].name if policies[0] else "", policies[1].name if policies[1] else ""
 
     def set_rules(self, rules: Rules) -> None:
-        """Set new rules; existing queues and exchanges follow within a few turns."""
+        """Set new rules; they apply to existing queues and exchanges within a few turns."""
         former_rules, self.rules = self.rules, rules
         if former_rules.policies.same(rules.policies):
             return
@@ -364,7 +364,7 @@ class QueueRegistry(Topology):
             self.scheduler.put(("rules", self), next_ms, self._apply_changed_rules)
 
     def _apply_changed_rules(self, now_ms: int) -> int:
-        """Apply changed rules in part; return the time of the next call, 0 for none."""
+        """Apply changed rules in part; return the time of the next call, 0 if all are applied."""
         if self._change is not None and self._change.step():
             return now_ms + 1
         self._change = None
@@ -373,10 +373,9 @@ class QueueRegistry(Topology):
     def translate_arguments(
         self, arguments: Mapping[str, object], name: str, *, strict: bool = False
     ) -> Mapping[str, object]:
-        """Return the arguments of a queue with aliases replaced by our names.
+        """Return the arguments of a queue with Headrace's argument added for each alias.
 
-        With ``strict`` unknown names are refused, unless the virtual host has a rule of its own for
-        them.
+        With ``strict`` unknown names are refused, unless the virtual host has a rule for them.
 
         Raises:
             InvalidArgument: an argument is refused.
@@ -393,7 +392,7 @@ class QueueRegistry(Topology):
     # --- Owners -----------------------------------------------------------------------------------
 
     def lock_queue(self, queue: Queue, owner: object) -> None:
-        """Make a queue exclusive to an owner until that owner is gone.
+        """Make a queue exclusive to an owner until the end of the owner.
 
         Raises:
             ResourceLocked: another connection owns it or consumes from it.
@@ -411,11 +410,11 @@ class QueueRegistry(Topology):
 
     # Keeps 0-10/s188.
     def on_owner_end(self, owner: object) -> None:
-        """Delete or release the exclusive queues of an owner that is gone."""
+        """Delete or release the exclusive queues of a closed connection or session."""
         to_delete: list[Queue] = []
         for queue in self._owned.pop(owner, ()):
-            lingers = AUTO_DELETE_TIMEOUT in queue.arguments and queue.expires_ms >= 0
-            if queue in self._outliving and (lingers or not queue.auto_delete):
+            has_timeout = AUTO_DELETE_TIMEOUT in queue.arguments and queue.expires_ms >= 0
+            if queue in self._outliving and (has_timeout or not queue.auto_delete):
                 self._outliving.discard(queue)
                 queue.exclusive_owner = None
                 queue.used_ms = self.counters.now_ms
@@ -431,7 +430,7 @@ class QueueRegistry(Topology):
     def _delete_in_steps(self, queues: list[Queue]) -> None:
         """Delete queues; transient ones beyond ``DELETIONS_PER_STEP`` in later turns.
 
-        A queue that waits loses its name at once, so no client can use it. Durable queues are
+        A waiting queue loses its name at once, so that no client can use it. Durable queues are
         deleted in this turn, because the broker may stop before the next one.
         """
         for number, queue in enumerate(queues):
@@ -447,7 +446,7 @@ class QueueRegistry(Topology):
             self.scheduler.put(("owners", self), self.counters.now_ms + 1, self._delete_some)
 
     def _delete_some(self, now_ms: int) -> int:
-        """Delete some ownerless queues; return the time of the next call, 0 for none."""
+        """Delete some ownerless queues; return the time of the next call, 0 if none is left."""
         self.delete_ownerless(DELETIONS_PER_STEP)
         return now_ms + 1 if self._ownerless else 0
 
@@ -483,9 +482,9 @@ class QueueRegistry(Topology):
             return 0
         if queue.consumer_count() or self._is_leased(queue):
             return now_ms + queue.expires_ms
-        due = queue.used_ms + queue.expires_ms
-        if due > now_ms:
-            return due
+        due_ms = queue.used_ms + queue.expires_ms
+        if due_ms > now_ms:
+            return due_ms
         self._remove_queue(queue)
         return 0
 
@@ -588,7 +587,7 @@ class QueueRegistry(Topology):
             )
 
     def check_room(self, name: str, more: int = 1) -> None:
-        """Refuse more queues than the virtual host may have; ``name`` is the first one's.
+        """Refuse more queues than the virtual host may have; ``name`` is the name of the first.
 
         Raises:
             PreconditionFailed: there is no room for ``more`` queues.
@@ -657,7 +656,7 @@ class QueueRegistry(Topology):
         schedule_retention(self, queue)
 
     def _free_name(self, queue: Queue) -> None:
-        """Hide a queue: clients cannot name it, and limits do not count it."""
+        """Remove a queue from the names; clients cannot use it, and limits do not count it."""
         user = self.declared_by.get(queue, "")
         if user:
             count = self.declared_queue_counts.pop(user) - 1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The class of a queue, from its arguments: one of Qpid's kinds, or an ordinary queue.
+"""The class of a queue, from its arguments: one of Qpid's kinds, or a classic queue.
 
-Arguments of two kinds contradict each other; the declaration is refused and both are named.
+Arguments of two kinds contradict each other: the declaration is refused, and the error names both.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _REQUIRED_ARGUMENTS = (
 
 
 def first_set(arguments: Mapping[str, object], names: tuple[str, ...]) -> str:
-    """Return the first of these arguments that is set and not zero; "" if none is."""
+    """Return the first of ``names`` whose argument is set and not zero; "" if none is."""
     for name in names:
         if number(arguments.get(name, 0)) != 0:
             return name
@@ -67,11 +67,11 @@ def check(arguments: Mapping[str, object], subject: str) -> None:
     hold = first_set(arguments, (HOLD,))
     if hold and first_set(arguments, LAST_VALUE):
         raise _contradiction(hold, first_set(arguments, LAST_VALUE), subject)
-    once = first_set(arguments, (DEDUPLICATION,))
+    deduplication = first_set(arguments, (DEDUPLICATION,))
     kind_arguments += [name for name in (hold, first_set(arguments, SHARES)) if name]
     kind_arguments = [name for name in kind_arguments if name not in PRIORITIES]
-    if once and kind_arguments:
-        raise _contradiction(once, kind_arguments[0], subject)
+    if deduplication and kind_arguments:
+        raise _contradiction(deduplication, kind_arguments[0], subject)
     flow_control.check_thresholds(arguments, subject)
     for name, needed in _REQUIRED_ARGUMENTS:
         if name in arguments and not first_set(arguments, needed):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Super streams: one exchange in front of several streams, the partitions.
+"""Super streams: one exchange with several streams, its partitions.
 
 There are two layouts. An exchange of type ``x-super-stream`` picks the partition for a routing key.
 RabbitMQ's tools make a direct exchange with the argument ``x-super-stream``: publishers name the
@@ -54,8 +54,8 @@ def is_super_stream(exchange: Exchange) -> bool:
     return exchange.type == "direct" and bool(exchange.arguments.get(LAYOUT))
 
 
-def ordered_partitions(exchange: Exchange) -> list[Partition]:
-    """Return the partitions in their order, each once."""
+def sorted_partitions(exchange: Exchange) -> list[Partition]:
+    """Return the partitions, each once, by partition order and then by name."""
     partitions: dict[Stream, Partition] = {}
     for binding in sorted(exchange.bindings, key=partition_sort_key):
         stream = binding.destination
@@ -67,7 +67,7 @@ def ordered_partitions(exchange: Exchange) -> list[Partition]:
 
 
 def partition_names(exchange: str, kind: str, arguments: Mapping[str, object]) -> list[str]:
-    """Return the names of the streams that declaring an exchange makes; none if it is refused."""
+    """Return the names of the streams that a declaration makes; none if it is refused."""
     count = arguments.get(PARTITIONS, 0)
     if kind != SuperStreamExchange.type or not isinstance(count, int) or not _is_count(count):
         return []
@@ -75,7 +75,7 @@ def partition_names(exchange: str, kind: str, arguments: Mapping[str, object]) -
 
 
 def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str, object]) -> None:
-    """Refuse a super stream that cannot be made.
+    """Refuse the declaration of a super stream if it contradicts itself or existing streams.
 
     Raises:
         PreconditionFailed: the exchange is not durable, an argument is malformed, or an existing
@@ -141,7 +141,7 @@ def stream_memory(stream: str, arguments: Mapping[str, object]) -> int:
 
 
 def stream_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of the partitions from those of their exchange."""
+    """Return the arguments of the partitions, taken from the arguments of their exchange."""
     partition_arguments = {name: arguments[name] for name in STREAM_ARGUMENTS if name in arguments}
     return {"x-queue-type": "stream", **partition_arguments}
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges and bindings of a virtual host.
 
-Bindings are indexed by source and by destination, so the cost of binding and deleting does not
-depend on how many others exist. Cached routes are void when ``counters.generation`` has changed.
+Bindings are indexed by source and by destination, so that the cost of adding and removing one does
+not depend on their number. Cached routes are invalid when ``counters.generation`` has changed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NO_ARGUMENTS: dict[str, object] = {}  # Shared by all queues without arguments; 
 
 
 class Topology(ABC):
-    """Exchanges and bindings; the lowest of the three classes of a virtual host."""
+    """The exchanges and bindings of a virtual host; the first of its three classes."""
 
     # Keeps 0-9-1/exchange#03, 0-9-1/exchange#04, 0-9/exchange#required-instances,
     # 0-9/exchange#default-exchange, 0-10/s139, 0-10/s140, 0-10/s141.
@@ -72,7 +72,7 @@ class Topology(ABC):
         self.events = events
         self.rules: Rules = NO_RULES
         self.queues: dict[str, Queue] = {}
-        #: Queues in the order of declaration; may change while it is iterated.
+        #: Queues in the order of declaration; the list may change while it is iterated.
         self.queues_in_order: ChunkedList[Queue] = ChunkedList()
         self.queues_ended = QueueTally()
         self.channels_ended = ChannelTally()
@@ -91,7 +91,7 @@ class Topology(ABC):
 
     @property
     def generation(self) -> int:
-        """Counter that changes whenever a route may have changed."""
+        """A counter that changes whenever a route may have changed."""
         return self.counters.generation
 
     # --- Implemented by the other classes ---------------------------------------------------------
@@ -196,7 +196,7 @@ class Topology(ABC):
                 self.events.emit("exchange.created", **exchange_facts(exchange, self.name))
             return exchange
         exchange_type(kind)  # Refuses unknown types.
-        if sticky:  # 0-8 and 0-9: 530 for another type; 0-9-1: 406, by what follows.
+        if sticky:  # 0-8 and 0-9 require 530 for another type; 0-9-1 requires 406, see below.
             if existing.type != kind:
                 raise NotAllowed(f"{subject} is of type '{existing.type}', not '{kind}'")
             return existing
@@ -298,11 +298,11 @@ class Topology(ABC):
         owner: object = None,
         strict: bool = False,
     ) -> None:
-        """Bind a destination, given as (kind, name), to an exchange; it may exist already.
+        """Bind a destination, (QUEUE or EXCHANGE, name), to an exchange; the binding may exist.
 
         Every queue is bound to the default exchange by its name, and a client may repeat that
         binding. With ``strict`` unknown arguments are refused, unless the virtual host has a rule
-        of its own for them.
+        for them.
 
         Raises:
             NotFound: the exchange or the destination is missing.
@@ -311,7 +311,7 @@ class Topology(ABC):
         if not source and destination == (QUEUE, routing_key):
             self.find_queue(routing_key, owner)
             return
-        binding = self._binding(source, destination, routing_key, arguments, owner)
+        binding = self._make_binding(source, destination, routing_key, arguments, owner)
         binding.source.check(routing_key, binding.arguments or NO_ARGUMENTS)
         binding.source.check_destination(binding.destination)
         if arguments and not binding.source.reads_arguments:
@@ -340,8 +340,8 @@ class Topology(ABC):
         arguments: Mapping[str, object] | None = None,
         owner: object = None,
     ) -> bool:
-        """Remove a binding; return False if there was none."""
-        binding = self._binding(source, destination, routing_key, arguments, owner)
+        """Remove a binding; return False if it did not exist."""
+        binding = self._make_binding(source, destination, routing_key, arguments, owner)
         if binding not in binding.source.bindings:
             return False
         self._require(self._is_durable(binding))
@@ -354,7 +354,7 @@ class Topology(ABC):
         """Return the bindings that lead to a queue or an exchange."""
         return tuple(self._by_destination.get(destination, ()))
 
-    def _binding(
+    def _make_binding(
         self,
         source: str,
         destination: tuple[str, str],
@@ -444,9 +444,9 @@ class Topology(ABC):
         return dict.fromkeys([binding.source for binding in bindings])
 
     def _remove_bindings(self, bindings: list[Binding], unlist: bool) -> None:
-        """Remove many bindings at once, with ``unlist`` from the index by destination, too.
+        """Remove many bindings at once; with ``unlist`` also from the index by destination.
 
-        They have no effect from now on. Beyond ``UNINDEXED_AT_ONCE``, exchanges drop them from
+        They have no effect from now on. Beyond ``UNINDEXED_AT_ONCE``, exchanges remove them from
         their index in later turns; until then :meth:`drop_unbound` filters the index's matches.
         """
         for binding in bindings[:UNINDEXED_AT_ONCE]:
@@ -464,9 +464,9 @@ class Topology(ABC):
             self._schedule_unindexing()
 
     def _unindex_some(self, now_ms: int) -> int:
-        """Drop removed bindings from the index in part.
+        """Remove some removed bindings from the index of their exchange.
 
-        Return the time of the next call, 0 for none.
+        Return the time of the next call, 0 if none is left.
         """
         for _ in range(min(UNINDEXED_AT_ONCE, len(self._removed_bindings))):
             binding = self._removed_bindings.popleft()
@@ -486,7 +486,7 @@ class Topology(ABC):
     def check_definition(self, memory: int, description: str, name: str = "") -> None:
         """Refuse a definition that would use too much memory.
 
-        ``description`` is its kind, with ``{}`` for its name.
+        ``description`` is a text such as "queue '{}'", with ``{}`` for the name.
 
         Raises:
             LimitReached: definitions would use more than they may.
@@ -511,7 +511,7 @@ class Topology(ABC):
             self.definitions.check_writable()
 
     def _mode(self, strict: bool) -> str:
-        """Return the rule for unknown arguments; ``strict`` counts where the host has no rule."""
+        """Return the rule for unknown arguments; ``strict`` applies if the host has no rule."""
         mode = self.rules.unknown_arguments
         return REFUSE if strict and mode == DEFAULT else mode
 

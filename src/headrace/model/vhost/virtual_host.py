@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A virtual host: exchanges, queues and bindings by name, separate from those of other hosts.
+"""A virtual host: a separate namespace of exchanges, queues and bindings.
 
-Three classes build on one another: exchanges and bindings (:mod:`headrace.model.vhost.topology`),
-queues (:mod:`headrace.model.vhost.queue_registry`), and here routing, delivery and one object for
-each feature (leases, dead letters, transactions, …).
+Its three classes derive from one another: exchanges and bindings in
+:mod:`headrace.model.vhost.topology`, queues in :mod:`headrace.model.vhost.queue_registry`, and
+here routing, delivery and one object for each feature (leases, dead letters, transactions, …).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ALTERNATES_MAX = 1 << 30  # Unlimited in effect: a route tries each exchange once.
+ALTERNATES_MAX = 1 << 30  # No limit in effect, since a route tries each exchange only once.
 
 
 # Keeps 0-9-1/s019, 0-9-1/s020, 0-9/connection.open.virtual-host#separation, 0-10/s022, 0-10/s023.
@@ -121,7 +121,8 @@ class VirtualHost(QueueRegistry):
         self.publishing_ids = PublishingIds(self.facts, counters)
         self.jobs = Jobs(self)
         self.stamps: Stamps | None = None  # Headers that the broker adds to messages.
-        self.is_frozen = False  # True while clients must wait, also those that open the host.
+        # True while all clients wait, also those that open the virtual host.
+        self.is_frozen = False
         self.tracer: Tracer | None = None  # Copies messages to amq.rabbitmq.trace.
 
     def __repr__(self) -> str:
@@ -301,7 +302,7 @@ class VirtualHost(QueueRegistry):
         headers: Mapping[str, object],
         persistent: bool,
     ) -> None:
-        """Deliver a message of the broker's own, and pass it to the observers of its exchanges.
+        """Deliver a message that the broker publishes, and pass it to its exchanges' observers.
 
         May be called inside a transaction of the store.
         """
@@ -348,7 +349,7 @@ class VirtualHost(QueueRegistry):
         """
         counters = self.counters
         if message.flags & KIND_MASK >= KIND_FILE:
-            # Streams keep no files and packets.
+            # Streams store no files and packets.
             queues = [queue for queue in queues if not queue.is_stream]
         message.seq = counters.next_seq
         counters.next_seq += 1
@@ -407,7 +408,7 @@ class VirtualHost(QueueRegistry):
         return self.facts.get(TRACED) is not None
 
     def stamp(self, stamps: Stamps | None) -> None:
-        """Set the headers that the broker adds to messages; None for none."""
+        """Set the headers that the broker adds to messages; None adds no headers."""
         self.stamps = stamps or None
         self._update_traced()
 
@@ -427,7 +428,7 @@ class VirtualHost(QueueRegistry):
             self.tracer.trace_delivery(queue, consumer, message)
 
     def _update_traced(self) -> None:
-        """Turn the call of :meth:`before_delivery` on or off for each queue."""
+        """Update whether each queue calls :meth:`before_delivery`."""
         self.reports_deliveries = self.tracer is not None or (
             self.stamps is not None and self.stamps.sent_time
         )

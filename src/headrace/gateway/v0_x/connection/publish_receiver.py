@@ -55,7 +55,7 @@ from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.context import Context
 from headrace.gateway.messages.direct_reply_to import reply_address
-from headrace.model.arguments.expiration import EXPIRY_MS_MAX, expiration_deadline, is_moment
+from headrace.model.arguments.expiration import EXPIRY_MS_MAX, expiration_deadline, is_expiry_time
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 
@@ -295,7 +295,7 @@ class PublishReceiver:
         """
         if self.absolute_expirations and expiration.isdigit() and len(expiration) <= DIGITS_MAX:
             number = int(expiration)
-            if is_moment(number):
+            if is_expiry_time(number):
                 return expiration_deadline(number, 0)
         return self.counters.now_ms + expiration_ms(expiration)
 
