@@ -151,7 +151,7 @@ class Endpoint(Output):
         return False
 
     def awaits_close(self) -> bool:
-        """Return True while the peer's close-ok, or its end of the stream, is awaited."""
+        """Return True while the close-ok of the peer, or the end of its stream, is awaited."""
         return False
 
     def send_heartbeat(self) -> None:

@@ -23,7 +23,7 @@ import cython
 if not cython.compiled:
     from headrace.wire.memory import copy, cut, put16, put32
 
-FRAME_BODY = 3
+FRAME_BODY = 3  # The frame type in 0-8 to 0-9-1, and the segment type in 0-10.
 FRAME_END = 0xCE
 BUFFER_SIZE = 16384  # The bytes of a new buffer.
 BUFFER_KEPT_MAX = 1 << 21  # The bytes of the largest buffer that returns to the pool.
@@ -182,14 +182,14 @@ class Output:
             self.pool.dirty.append(self)
 
     def write(self, data: bytes) -> None:
-        """Append bytes unchanged."""
+        """Append bytes, such as a protocol header, without a frame around them."""
         size = len(data)
         self.reserve(size)
         copy(self.buffer, self.tail, data, 0, size)
         self.tail += size
 
     def write_frame(self, frame_type: int, number: int, payload: bytes) -> None:
-        """Append one frame."""
+        """Append a frame of 0-8 to 0-9-1."""
         size = len(payload)
         self.reserve(size + 8)
         buffer = self.buffer

@@ -47,8 +47,8 @@ class ClusterPort(Protocol):
     def relay(self, connection: RelayableClient, vhost: str, served: Callable[[], None]) -> None:
         """Relay a connection that opens a virtual host to the broker that serves it.
 
-        Call ``served`` if this broker serves it by then. After a timeout the connection is closed
-        as by :meth:`wait`.
+        Call ``served`` if this broker serves it first. After a timeout the connection is closed as
+        by :meth:`wait`.
         """
 
     def wait(self, connection: Client, vhost: str, served: Callable[[], None]) -> None:

@@ -241,7 +241,7 @@ class FileClass(FilePort):
         return None
 
     def on_ack(self, method: early.FileAck | later.FileAck) -> None:
-        """Accept files."""
+        """Accept the files that a file.ack names."""
         self.ack(method.delivery_tag or 0, method.multiple)
 
     def on_reject(self, method: early.FileReject | later.FileReject) -> None:
@@ -372,7 +372,7 @@ class FileClass(FilePort):
         return tag not in self.tx_settles
 
     def ack(self, tag: int, multiple: bool) -> None:
-        """Accept files."""
+        """Accept one file, or with ``multiple`` all up to a tag."""
         self.decide(self.find_tags(tag, multiple), "accept")
 
     # Keeps 0-9/file.reject#02, 0-10/s229, 0-9/file.reject#01, 0-9/file.reject.requeue#01,

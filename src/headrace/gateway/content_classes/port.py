@@ -40,7 +40,7 @@ class ContentClassPort:
     ended = False
 
     def link(self) -> Publishing:
-        """Return the connection."""
+        """Return the connection of the channel or session."""
         raise NotImplementedError
 
     def reply(self, method: object) -> None:

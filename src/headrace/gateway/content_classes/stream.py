@@ -128,7 +128,7 @@ class PacketClass(ContentClassPort):
     def on_publish(
         self, method: early.StreamPublish | later.StreamPublish, header: bytes, body: bytes
     ) -> None:
-        """Publish a packet."""
+        """Publish a packet of the client."""
         self.link().publishes = True
         address = method.exchange or "", method.routing_key or ""
         self.publish(*address, method.mandatory, method.immediate, header, body)
@@ -145,7 +145,7 @@ class PacketClass(ContentClassPort):
         header: bytes,
         body: bytes,
     ) -> None:
-        """Publish a packet."""
+        """Enqueue a packet in the lanes of its route, or return it if nothing takes it."""
         priority = self.read_priority(header)
         queues = list(self.find_queues(exchange, routing_key, header))
         lanes = find_lanes(queues, KIND_STREAM)
@@ -181,7 +181,7 @@ class PacketClass(ContentClassPort):
         return 0
 
     def deliver(self, consumer: StreamConsumer, message: Message) -> None:
-        """Deliver a packet."""
+        """Send a packet to a consumer, and count it for the rate."""
         now_ms = self.vhost.counters.now_ms
         self.pace.charge(message.body_size, now_ms)
         self.shared.charge(message.body_size, now_ms)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """``x-consumer-timeout``: deliveries that a consumer holds for too long return to their queue.
 
-No time is kept for each message. Instead the number of the latest delivery is sampled ``CHECKS``
+Deliveries have no timestamps. Instead the number of the latest delivery is sampled ``CHECKS``
 times within the timeout. Deliveries up to a sample are overdue once the sample is as old as the
 timeout. So a message returns between one and one and an eighth of the timeout after its delivery.
 
-A returned delivery counts against the consumer's prefetch until the client settles it, which has
-no other effect: a consumer that hangs gets no more than its prefetch.
+A returned delivery counts against the consumer's prefetch until the client settles it. Settling has
+no other effect. A consumer that hangs thus gets no more than its prefetch.
 """
 
 from __future__ import annotations

@@ -32,11 +32,11 @@ Matcher = Callable[[str, str], object]  # Arguments: virtual host and text; true
 
 
 class ScopeError(ValueError):
-    """The scopes of a token, or aliases of them, cannot be used."""
+    """The scopes of a token, or their aliases, are invalid."""
 
 
 class Scope(NamedTuple):
-    """One permission."""
+    """A permission on the names and topics that match."""
 
     permission: str
     matchers: tuple[Matcher, Matcher, Matcher]  # Virtual host, name, routing key.

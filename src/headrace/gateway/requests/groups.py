@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests about consumer groups (:mod:`headrace.model.stream.consumer_groups`).
 
-A request names one stream (``stream``, ``position``, ``id``) or several, all of which change or
-none (``positions`` and ``ids``, objects by stream, or ``streams``, a list).
+A request names one stream (``stream``, ``position``, ``id``) or several (``positions`` and ``ids``,
+objects by stream, or ``streams``, a list). If it fails for one stream, no group changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.model.stream.stream import Stream
 
 STREAMS_MAX = 1000  # The maximum streams of one request.
-LIST_MAX = 500  # Groups in one answer.
+LIST_MAX = 500  # The maximum groups of one answer.
 GROUP_BYTES = 1024  # The maximum size of a stored group.
 
 
@@ -37,7 +37,7 @@ def begin(call: RequestCall) -> RequestAnswer:
 
 
 def commit(call: RequestCall) -> RequestAnswer:
-    """Move committed positions."""
+    """Commit the positions that a reader has reached."""
     name, owner, force = group_name(call), read_owner(call, ""), call.flag("force")
     now_ms, groups = call.vhost.counters.now_ms, consumer_groups(call)
 
@@ -60,7 +60,7 @@ def get(call: RequestCall) -> RequestAnswer:
 
 
 def delete(call: RequestCall) -> RequestAnswer:
-    """Forget groups."""
+    """Delete groups, so that their committed positions are lost."""
     name, force = group_name(call), call.flag("force")
     now_ms, groups = call.vhost.counters.now_ms, consumer_groups(call)
     streams = find_streams(call)
@@ -91,7 +91,7 @@ def claim(call: RequestCall) -> RequestAnswer:
 
 
 def release(call: RequestCall) -> RequestAnswer:
-    """Release claims."""
+    """Release the claims of an owner on groups."""
     name, owner, groups = group_name(call), read_owner(call), consumer_groups(call)
     streams = find_streams(call)
     for stream in streams:

@@ -10,7 +10,7 @@ LISTED_MAX = 1000  # Publishers in one answer.
 
 
 def publisher_last(call: RequestCall) -> RequestAnswer:
-    """Return the highest publishing id of a publisher; -1 for none."""
+    """Return the highest publishing id of a publisher; -1 if it has none."""
     name = call.text("name", bytes_max=NAME_MAX)
     return {"name": name, "last": call.vhost.publishing_ids.highest(name.encode())}
 

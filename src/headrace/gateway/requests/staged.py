@@ -16,7 +16,7 @@ from headrace.model.transaction.staged_batch import (
 
 OWNER_BYTES_MAX = 255
 STAGES_MAX = 20_000  # Attempts that one commit may name.
-SHOWN_MAX = 1000  # Branches that are shown of one sink.
+SHOWN_MAX = 1000  # The maximum branches that `show` returns.
 
 
 def read_sink(call: RequestCall, permission: str = "write") -> str:
@@ -38,7 +38,7 @@ def begin(call: RequestCall) -> Steps:
 
 
 def release(call: RequestCall) -> RequestAnswer:
-    """Release a sink."""
+    """Release the owner's claim on a sink."""
     owner = call.text("owner", bytes_max=OWNER_BYTES_MAX)
     answer: RequestAnswer = call.vhost.sinks.release(read_sink(call), owner)
     return answer

@@ -23,7 +23,7 @@ def stream_info(call: RequestCall) -> RequestAnswer:
 
 
 def stream_list(call: RequestCall) -> RequestAnswer | Steps:
-    """Return streams: those that a request names, or all by name."""
+    """Return the streams that a request names, or a page of all by name."""
     names = call.request.get("streams")
     if names is None:
         return list_readable(

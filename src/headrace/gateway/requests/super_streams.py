@@ -40,7 +40,7 @@ def list_all(call: RequestCall) -> RequestAnswer:
 
 
 def add(call: RequestCall) -> RequestAnswer:
-    """Declare one more partition, with the arguments that the others were declared with."""
+    """Declare one more partition, with the arguments of the existing ones."""
     exchange = find_super_stream(call, "configure")
     if not isinstance(exchange, SuperStreamExchange):
         call.refuse("precondition", f"exchange '{exchange.name}' is not of type x-super-stream")

@@ -33,12 +33,12 @@ REQUEST_BYTES_MAX = 4096
 
 
 def list_all(call: RequestCall) -> RequestAnswer:
-    """Return all branches."""
+    """Return the branches of the virtual host."""
     return {"transactions": [describe(branch) for branch in call.vhost.branches]}
 
 
 def decide(outcome: str, call: RequestCall) -> RequestAnswer:
-    """Decide a branch."""
+    """Apply an outcome to a branch, and return the status."""
     branches = call.vhost.branches
     text = call.request.get("xid", "")
     if not isinstance(text, str) or not text:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Scram:
-    """The mechanism."""
+    """The mechanism SCRAM-SHA-256."""
 
     name = "SCRAM-SHA-256"
     clear = False

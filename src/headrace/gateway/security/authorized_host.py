@@ -250,7 +250,7 @@ class AuthorizedHost:
     # --- Exchanges ------------------------------------------------------------------------------
 
     def find_exchange(self, name: str) -> Exchange:
-        """Return an exchange."""
+        """Return the exchange of that name."""
         self._require_name(EXCHANGE, name)
         return self.vhost.find_exchange(name)
 
@@ -265,7 +265,7 @@ class AuthorizedHost:
         arguments: Arguments,
         alternate: str = "",
     ) -> None:
-        """Declare an exchange."""
+        """Declare an exchange, after checks of its name, permissions and arguments."""
         vhost = self.vhost
         self._require_name(EXCHANGE, name)
         self.check("configure", EXCHANGE, name)

@@ -62,7 +62,7 @@ class Assembly:
         self.clear()
 
     def clear(self) -> None:
-        """Drop the command."""
+        """Drop the command and its sink; the next frame begins a command."""
         if self.sink is not None:
             self.sink.abandon()
             self.sink = None

@@ -84,7 +84,7 @@ class SessionConnection(Endpoint):
     # --- Frames -----------------------------------------------------------------------------
 
     def write_control(self, number: int, control: Control) -> None:
-        """Append a control."""
+        """Append a control for a channel."""
         self.write_segment(0, True, number, encode_control(control))
 
     # Keeps 0-10/s018.

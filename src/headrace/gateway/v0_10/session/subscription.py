@@ -176,7 +176,7 @@ class Subscription(Consumer):
 
     # Keeps 0-10/s099.
     def stop(self) -> None:
-        """Withdraw the credit."""
+        """Withdraw the credit; transfers already sent return none."""
         self.credit_messages = 0
         self.credit_bytes = 0
         self.has_limits = True

@@ -105,7 +105,7 @@ class GatewayConnection(Peer):
     def open_host(
         self, vhost: "VirtualHost", store: "Store", pending_confirms: "PendingConfirms"
     ) -> None:
-        """Let the client use a virtual host; ``store`` and ``pending_confirms`` are its own."""
+        """Let the client use a virtual host; ``store`` and ``pending_confirms`` are the host's."""
         self.vhost = vhost
         self.store = store
         self.pending_confirms = pending_confirms
@@ -206,7 +206,7 @@ class GatewayConnection(Peer):
         self.stopwatch = stopwatch
 
     def reply(self, number: int, method: MethodBase) -> None:
-        """Send a method."""
+        """Send a method after the deferred answers of its channel."""
         if number == 0:
             self.send_method(0, method)
             return
@@ -285,7 +285,7 @@ class GatewayConnection(Peer):
 
     def refresh_all(self) -> None:
         channel: Channel
-        for channel in list(self.channels.values()):  # type: ignore[assignment]  # All are ours.
+        for channel in list(self.channels.values()):  # type: ignore[assignment]  # All are of this class.
             consumers = channel.consumers
             if consumers is not None:
                 for consumer in list(consumers.values()):
@@ -324,7 +324,7 @@ class GatewayConnection(Peer):
         # Channels of a 0-9 connection that ended without a close may be resumed.
         is_resumable = self.state_number == STATE_OPEN and self.version is V0_9
         channel: Channel
-        for channel in list(self.channels.values()):  # type: ignore[assignment]  # All are ours.
+        for channel in list(self.channels.values()):  # type: ignore[assignment]  # All are of this class.
             if not is_resumable or not self.context.keep_channel(self, channel):
                 self.context.end_channel(self, channel)
         self.starving = None

@@ -43,7 +43,7 @@ def send_start(connection: GatewayConnection) -> None:
         properties = {
             name: value
             for name, value in properties.items()
-            # Older releases of our client take a broker with such a property for Qpid's.
+            # With such a property, older releases of Headrace's client mistake the broker for Qpid.
             if isinstance(value, str) and not name.startswith(PREFIX)
         }
     connection.send_method(

@@ -22,4 +22,4 @@ cdef class Routes:
     cdef Route find(
         self, bytes key, const unsigned char* buffer, Py_ssize_t header, Py_ssize_t size
     )
-    cpdef forget(self)
+    cpdef clear(self)

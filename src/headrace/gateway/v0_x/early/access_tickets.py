@@ -219,7 +219,7 @@ class Tickets:
                 return number
 
     def revoke(self, connection: GatewayConnection, ticket: Ticket) -> None:
-        """Revoke a ticket."""
+        """Revoke a ticket; its number may be used again."""
         del connection_tickets(connection).by_number[ticket.number]
         self.check_again(ticket)
         key = (ticket.vhost, ticket.realm)

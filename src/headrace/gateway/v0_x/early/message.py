@@ -126,7 +126,7 @@ def publish(transfers: ChannelTransfers, method: MessageTransfer, parts: list[by
 
 # Keeps 0-9/message.consume.destination#01.
 def consume(connection: GatewayConnection, channel: Channel, method: MessageConsume) -> None:
-    """Start a consumer."""
+    """Start a consumer, whose destination is its tag."""
     transfers = channel_transfers(connection, channel)
     if method.queue == REPLY_TO:
         queue = make_queue(connection, channel, not method.no_ack)
@@ -252,7 +252,7 @@ def qos(connection: GatewayConnection, channel: Channel, method: MessageQos) -> 
 
 
 def open_(connection: GatewayConnection, channel: Channel, method: MessageOpen) -> None:
-    """Open a reference."""
+    """Open a reference, to which later methods append a body."""
     transfers = channel_transfers(connection, channel)
     transfers.references.open(method.reference)
     transfers.answer(MessageOk())

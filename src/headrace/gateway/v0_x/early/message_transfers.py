@@ -201,7 +201,7 @@ class MessageConsumer(BasicConsumer):
 
     # Keeps 0-9/message#09, 0-9/message#10.
     def deliver(self, message: Message) -> None:
-        """Send a message."""
+        """Send a message by message.transfer."""
         deliver(self.transfers, message, self, self.tag, self.automatic)
         holder = message.consumer
         if self.automatic and holder is not None and head_consumer(holder) is self:
