@@ -140,7 +140,7 @@ def bindings_case(count: int, exchange: str, *, heard: bool = False) -> Case:
             vhost.bind(exchange, (QUEUE, "q"), f"a.{n}", {"n": n}, owner)
         if heard:
             told: deque[object] = deque()
-            vhost.events.listen(told.append)
+            vhost.events.add_listener(told.append)
         return lambda: vhost.on_owner_end(owner)
 
     return ready

@@ -125,7 +125,7 @@ def test_a_schema_registry(port: int) -> None:
         lambda: next(moments),
     )
     with pytest.raises(RegistryError, match=f"cannot be asked: its {SAID}"):
-        registry.schema(7)
+        registry.fetch_schema(7)
 
 
 def test_another_fault_is_said_as_openssl_does() -> None:

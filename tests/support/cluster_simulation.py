@@ -88,7 +88,7 @@ class Host:
     """A virtual host that a broker serves."""
 
     epoch: int
-    frozen: bool = False
+    is_frozen: bool = False
 
 
 class Frost:

@@ -17,7 +17,7 @@ from headrace.gateway.conversion.neutral_transfer import (
     DELIVERY_PROPERTIES,
     MESSAGE_PROPERTIES,
     read_transfer,
-    struct32,
+    encode_struct,
     with_application_header,
     write_transfer,
 )
@@ -208,14 +208,14 @@ def transfer_headers(draw: st.DrawFn) -> bytes:
             flags |= bit
             parts.append(draw(strategy))
     parts += [b"\x02ex", b"\x01k"]
-    delivery = struct32(DELIVERY_PROPERTIES, flags, b"".join(parts))
+    delivery = encode_struct(DELIVERY_PROPERTIES, flags, b"".join(parts))
     flags = 0
     parts = []
     for number, field in enumerate(MESSAGE_FIELDS):
         if field is not None and draw(st.booleans()):
             flags |= 1 << number
             parts.append(draw(field))
-    message = struct32(MESSAGE_PROPERTIES, flags, b"".join(parts)) if flags else b""
+    message = encode_struct(MESSAGE_PROPERTIES, flags, b"".join(parts)) if flags else b""
     if draw(st.booleans()):
         message += sized(b"\x09\x07\x00\x00" + draw(st.binary(max_size=5)))
     return delivery + message
@@ -272,7 +272,7 @@ def test_a_header_more_leaves_the_others_of_0_10_alone(payload: bytes) -> None:
 def test_a_header_more_in_what_is_malformed_is_refused_with_a_reason(
     raw: bytes, flags: int
 ) -> None:
-    for segment in (raw, struct32(MESSAGE_PROPERTIES, flags, raw)):
+    for segment in (raw, encode_struct(MESSAGE_PROPERTIES, flags, raw)):
         added = refusal(lambda one: with_application_header(one, b"x", (INT64, bytes(8))), segment)
         assert added != ""
 
@@ -312,7 +312,7 @@ def test_a_bent_header_is_converted_or_refused(payload: bytes, bends: list) -> N
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60))
 def test_any_octets_for_application_headers_are_converted_or_refused(raw: bytes) -> None:
-    segment = struct32(MESSAGE_PROPERTIES, 0x100, sized(raw))
+    segment = encode_struct(MESSAGE_PROPERTIES, 0x100, sized(raw))
     assert refusal(lambda payload: write_basic(read_transfer(payload), 0), segment) != ""
     if refusal(read_transfer, segment) is None:
         headers = read_transfer(segment).headers or []

@@ -38,7 +38,7 @@ def test_what_several_tell_is_counted_once(facts: Facts) -> None:
     assert (lost.count(stream, "query"), lost.count(stream, "nobody")) == (60, 0)
     with pytest.raises(PreconditionFailed, match="begins with 100"):
         lost.record(stream, "query", 90, 101, 6)
-    lost.forget(stream)
+    lost.delete_all(stream)
     assert len(facts) == 0
 
 

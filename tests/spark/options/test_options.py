@@ -23,7 +23,7 @@ def test_the_defaults_of_a_batch_read() -> None:
     options = read_options(READ, streaming=False)
     assert options.streams == Streams(names=("orders",))
     assert options.starting.for_streams(("orders",)) == {"orders": Edge.EARLIEST}
-    assert options.ending.of(("orders",)) == {"orders": Edge.LATEST}
+    assert options.ending.for_streams(("orders",)) == {"orders": Edge.LATEST}
     assert options.records_per_trigger_max is None
     assert options.fail_on_data_loss
 

@@ -220,7 +220,7 @@ class ReplicatedHistory(History):
         self.disk.capacity = 1 << 60
         journal = self.journal
         for _ in range(3):
-            journal.mark(b"")
+            journal.append_marks(b"")
             journal.start_write()
             for _ in range(10):
                 if journal.writer.jobs:

@@ -56,7 +56,7 @@ class StagedBody(Protocol):
     waiters: list[Callable[[], None]]  # Publishes that wait for its end.
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Return True if the whole body was received."""
 
 
@@ -79,7 +79,7 @@ class Staging(Protocol):
     ) -> bool:
         """Begin to stage a body, and call ``on_opened``; return False if there is no room yet."""
 
-    def wait(self, who: Uploader, again: Callable[[], bool]) -> bool:
+    def wait_for_room(self, who: Uploader, again: Callable[[], bool]) -> bool:
         """Call ``again`` once there may be room; return False if too many wait."""
 
     def remove_waiter(self, who: Uploader) -> None:
@@ -91,7 +91,7 @@ class Staging(Protocol):
     def add(self, part: StagedBody, data: bytes) -> None:
         """Append to a body."""
 
-    def crowded(self) -> bool:
+    def is_behind(self) -> bool:
         """Return True if too many bytes wait for the disk."""
 
     def pause(self, transport: object) -> None:

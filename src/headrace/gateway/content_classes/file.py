@@ -413,7 +413,7 @@ class FileClass(FilePort):
                 self.limits.remove(message.body_size)
                 self.shared.remove(message.body_size)
             if joined is not None:
-                if not joined.owns:
+                if not joined.owns_messages:
                     self.tx_settled[tag] = message
                 continue
             touched[lane] = None
