@@ -16,8 +16,8 @@ from headrace.gateway.conversion.neutral_basic import read_basic, write_basic
 from headrace.gateway.conversion.neutral_transfer import (
     DELIVERY_PROPERTIES,
     MESSAGE_PROPERTIES,
-    read_transfer,
     encode_struct,
+    read_transfer,
     with_application_header,
     write_transfer,
 )
