@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, TABLE, Body, query_flag, schema
@@ -31,8 +30,11 @@ from headrace.console.http_errors import HttpError, bad_request
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.console.http.answers import Answer
     from headrace.console.http.call import HttpCall
+    from headrace.console.http.routes import Decorator
     from headrace.untyped import JsonObject
 
 SEES = "the virtual hosts that the user sees"
@@ -67,7 +69,13 @@ QUEUE_SCHEMA = record(
     **DEPTH_SCHEMAS,
 )
 ROUTES = Routes()
-queue_list = partial(ROUTES.get_list, rows=QUEUE_SCHEMA, tag=MANAGEMENT, query=PARAMETERS)
+
+
+def queue_list(paths: Mapping[str, str], *, permission: str) -> Decorator:
+    """Return a decorator: the function handles GET with a list of queues."""
+    return ROUTES.get_list(
+        paths, rows=QUEUE_SCHEMA, tag=MANAGEMENT, permission=permission, query=PARAMETERS
+    )
 
 
 @queue_list(
