@@ -69,6 +69,11 @@ class Transfer(Received):
     session: SessionPort = field(kw_only=True, repr=False)
     epoch: int = field(default=0, kw_only=True, repr=False)  # The session's epoch.
 
+    @property
+    def row(self) -> int:
+        """The former name of `epoch`."""
+        return self.epoch
+
 
 class Subscription:
     """Messages that the broker sends to one destination of a session.

@@ -57,7 +57,7 @@ class LocalRandomExchange(RandomExchange):
 
     def check_destination(self, destination: BindingDestination) -> None:
         if isinstance(destination, Exchange):
-            raise InvalidArgument("BindingDestination not found")
+            raise InvalidArgument("Destination not found")
         kind = destination.arguments.get("x-queue-type", "classic")
         if kind != "classic":
             raise InvalidArgument(
