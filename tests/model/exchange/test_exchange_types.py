@@ -192,7 +192,7 @@ def test_local_random_takes_classic_queues_without_a_key() -> None:
     quorum = Queue("q", store=Store(), counters=counters, arguments={"x-queue-type": "quorum"})
     with pytest.raises(InvalidArgument, match="Queue type rabbit_quorum_queue not valid"):
         exchange.check_destination(quorum)
-    with pytest.raises(InvalidArgument, match="^Destination not found$"):
+    with pytest.raises(InvalidArgument, match=r"^Destination not found$"):
         exchange.check_destination(exchange)
 
 
