@@ -97,8 +97,8 @@ def read_content(data: bytes, at: int) -> tuple[Content, int]:
     """Return the inline body or reference at `at`, and the position after it."""
     if data[at] > 1:
         raise MalformedError(f"a content is neither inline nor a reference: {data[at]}")
-    data, end = read_longstr(data, at + 1)
-    return Content(data, data[at] == 1), end
+    content, end = read_longstr(data, at + 1)
+    return Content(content, data[at] == 1), end
 
 
 def pack_octet(value: int) -> bytes:

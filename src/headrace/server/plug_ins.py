@@ -24,4 +24,4 @@ SERVED: tuple[Callable[[ManagedBroker, VirtualHost], Agent | None], ...] = (agen
 
 def start_agents(broker: ManagedBroker, vhost: VirtualHost) -> list[Agent]:
     """Start the plug-ins of a virtual host, and return them."""
-    return [agent for serve in SERVED if (agent := serve(broker, vhost)) is not None]
+    return [started for serve in SERVED if (started := serve(broker, vhost)) is not None]

@@ -183,7 +183,7 @@ def _check_entries(
             size = 1
         elif tag == 73 or tag == 105 or tag == 102:  # I i f
             size = 4
-        elif tag == 108 or tag == 76 or tag == 100 or tag == 84:  # l L buffer T
+        elif tag == 108 or tag == 76 or tag == 100 or tag == 84:  # l L d T
             size = 8
         elif tag == 115 or tag == 117:  # s u
             size = 2
@@ -209,7 +209,7 @@ def value_end(buffer: bytes | bytearray, at: int) -> int:
         return at + 1
     if tag == 73 or tag == 105 or tag == 102:  # I i f
         return at + 4
-    if tag == 108 or tag == 76 or tag == 100 or tag == 84:  # l L buffer T
+    if tag == 108 or tag == 76 or tag == 100 or tag == 84:  # l L d T
         return at + 8
     if tag == 115 or tag == 117:  # s u
         return at + 2

@@ -340,6 +340,10 @@ class Session(CommandSession):
             del self._subscriptions[subscription.destination]
             self._modes.pop(subscription.destination, None)
 
+    # The former names.
+    taken = on_received
+    dropped = remove_subscription
+
     # --- Inside -------------------------------------------------------------------------------
 
     def _all_explicit(self) -> bool:

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from headrace.console.broker.link import BrokerLink
     from headrace.console.broker.user_link import UserLink
     from headrace.console.http.request_body import RequestBody
-    from headrace.console.http.routes import Route
     from headrace.console.settings import ConsoleSettings
     from headrace.console.state.broker_mirror import BrokerMirror
 
 
 class HttpCall:
-    """A request with its route, its user, and the parts of the console that handlers use."""
+    """A request with its user, and the parts of the console that handlers use."""
 
     def __init__(
         self,
         request: BaseRequest,
-        route: Route,
         path: Mapping[str, str],
         *,
+        template: str,
+        required_fields: tuple[str, ...],
         body: RequestBody,
         broker: UserLink,
         session: Session | None,
@@ -40,8 +40,9 @@ class HttpCall:
         # The request. Parameters are as the client sent them: pages call functions with arguments
         # instead of changing them.
         self.request = request
-        self.route = route
         self.path: Final = path  # The parameters of the route's path, by name.
+        self.template = template  # The path of the route, with the names of its parameters.
+        self.required_fields = required_fields  # The fields that the body must have.
         self.query: Final[Mapping[str, str]] = request.query
         self.body = body
         # The user.

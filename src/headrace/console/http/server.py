@@ -19,12 +19,12 @@ from headrace.console.auth.addresses import client_address, local_path
 from headrace.console.auth.broker_login import ENDED
 from headrace.console.auth.cookies import read_cookie
 from headrace.console.auth.csrf import check_change, is_foreign
+from headrace.console.auth.hosts import AllowedHosts, host_name
 from headrace.console.broker.errors import BrokerGone, OperationRefused
 from headrace.console.broker.user_link import UserLink
 from headrace.console.http.body_memory import BodyMemory
 from headrace.console.http.call import HttpCall
 from headrace.console.http.connections import HttpConnection, HttpServer, receiving_connection
-from headrace.console.http.hosts import AllowedHosts, host_name
 from headrace.console.http.limits import (
     HEADERS_BYTES_MAX,
     REQUESTS_OF_PEER_MAX,
@@ -135,22 +135,22 @@ class HttpApplication:
             answer.content_type, answer.charset = "text/html", "utf-8"
         return answer
 
-    async def _run(self, call: HttpCall) -> object:
+    async def _run(self, call: HttpCall, route: Route) -> object:
         """Run the handler; once more with a new ticket if the broker no longer knows the old one.
 
         The broker forgets all tickets when it restarts.
         """
         try:
-            return await run_handler(call)
+            return await run_handler(call, route)
         except OperationRefused as error:
-            if error.text != ENDED or call.route.tag == NOBODY:
+            if error.text != ENDED or route.tag == NOBODY:
                 raise
         if call.session is not None:
             self._sessions.end(read_cookie(call.request))
-            raise no_session_error(call.request, call.route)
+            raise no_session_error(call.request, route)
         self._authentication.forget(call.identity)
         call.broker.act_as(await self._authentication.identify(call.request))
-        return await run_handler(call)
+        return await run_handler(call, route)
 
     async def _answer(self, request: BaseRequest) -> StreamResponse:
         """Check a request, and run its handler."""
@@ -186,7 +186,7 @@ class HttpApplication:
             try:
                 if session is not None and request.method not in SAFE:
                     await check_change(request, session, call.body.form if route.page else None)
-                return await respond(await self._run(call), request)
+                return await respond(await self._run(call, route), request)
             finally:
                 call.body.release()
                 if request.method not in SAFE:
@@ -213,8 +213,9 @@ class HttpApplication:
         agent = request.headers.get("User-Agent", "")
         return HttpCall(
             request,
-            route,
             parameters,
+            template=route.path,
+            required_fields=route.required_fields,
             body=body,
             broker=UserLink(self._link, identity, peer=client_address(request), agent=agent),
             session=session,
@@ -254,16 +255,16 @@ class HttpApplication:
         return session.identity, session
 
 
-async def run_handler(call: HttpCall) -> object:
+async def run_handler(call: HttpCall, route: Route) -> object:
     """Run the handler of a request.
 
     Raises:
         HttpError: 404 with RabbitMQ's text, if an object of a path of RabbitMQ does not exist.
     """
     try:
-        return await call.route.handler(call)
+        return await route.handler(call)
     except OperationRefused as error:
-        is_rabbitmqs = call.route.is_rabbitmqs and not call.route.page
+        is_rabbitmqs = route.is_rabbitmqs and not route.page
         if is_rabbitmqs and error.code == NOT_FOUND:
             raise not_found() from None
         raise

@@ -82,7 +82,7 @@ def page(
         title=title,
         user=identity.name,
         menu=menu_for(identity.tags),
-        menu_path=call.route.path,
+        menu_path=call.template,
         path=call.request.rel_url.raw_path,
         csrf=call.csrf,
         notices=call.notices(),

@@ -187,7 +187,7 @@ class History:
         """Return columns over a span, "1m", "1h", "1d" or "30d".
 
         ``kind`` is a kind of objects, and ``key`` has the fields that name an object of it in
-        :func:`.snapshot.tables`, such as virtual host and name for a queue. Only the kinds of
+        ``Snapshot.tables``, such as virtual host and name for a queue. Only the kinds of
         ``KEPT`` have points in the file. The series of an exchange, connection, group or lease goes
         back for one hour at most, that of a channel for ten minutes.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.model.selector.values import Values
 
-CACHE_SIZE = 256  # Compiled selectors in the cache.
+SELECTORS_CACHED_MAX = 256  # Compiled selectors in the cache.
 
 
 class Selector:
@@ -61,7 +61,7 @@ def compile_selector(text: str) -> Selector:
     return _compile(text)
 
 
-@lru_cache(maxsize=CACHE_SIZE)
+@lru_cache(maxsize=SELECTORS_CACHED_MAX)
 def _compile(text: str) -> Selector:
     from headrace.model.selector.grammar import (
         parse,

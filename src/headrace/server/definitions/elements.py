@@ -265,7 +265,8 @@ def read_tags(element: Element) -> tuple[str, ...]:
 def _read_hash(element: Element) -> tuple[str, str]:
     """Return the password hash of a user, and the problem with it, or "".
 
-    An element with a password is an error: :class:`.UserPasswords` has replaced those without hash.
+    An element with a password is an error: :class:`.user_passwords.UserPasswords` has replaced the
+    passwords that have no hash.
     """
     encoded_hash = element.text("password_hash", "", bytes_max=1024)
     if element.text("password", "", bytes_max=PASSWORD_BYTES_MAX):

@@ -24,7 +24,7 @@ cdef class StreamSegment:
 @cython.final
 cdef class StreamGroup:
     cdef public object files
-    cdef public object finished
+    cdef public object on_durable
     cdef public bytearray buffer
     cdef public list writes
     cdef public Py_ssize_t writes_done

@@ -47,7 +47,7 @@ class Body:
             HttpError: the body is not a JSON object, or lacks a field that its route requires.
         """
         values = await call.body.json_object()
-        for name in call.route.required_fields:
+        for name in call.required_fields:
             if values.get(name) is None:
                 raise bad_request(f"'{name}' is missing")
         return cls(values)
