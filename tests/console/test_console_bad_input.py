@@ -15,7 +15,7 @@ import pytest
 
 from headrace.client import blocking
 from headrace.console.api.routes import ROUTES
-from headrace.console.http import call as http_call
+from headrace.console.http import request_body
 from headrace.console.http.limits import BODY_BYTES_MAX, HEADERS_BYTES_MAX
 from headrace.console.http.routes import SAFE
 from headrace.console.run import Console
@@ -244,7 +244,7 @@ def test_a_body_that_is_announced_too_long_is_not_read(console: LocalConsole) ->
 
 
 def test_a_body_that_does_not_come(console: LocalConsole, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_call, "BODY_S", 0.1)
+    monkeypatch.setattr(request_body, "BODY_S", 0.1)
     assert first(console, PUT + b"Content-Length: 2\r\n\r\n{") == 408
 
 
