@@ -19,7 +19,7 @@ from headrace.cli.messages.move import messages
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Requests
 from headrace.client.requests import RequestRefused
-from headrace.model.operations import move
+from headrace.model.operations import message_job
 from headrace.testing.broker import ChildBroker, LocalBroker
 from support.clients.client_fixtures import channel_of
 from support.queue_contents import left
@@ -79,12 +79,12 @@ def count(channel: blocking.Channel, queue: str) -> int:
 
 def stand_still(monkeypatch: pytest.MonkeyPatch, looked: int) -> None:
     """Let jobs go no further than so many messages, until this is undone."""
-    read = move.Job._read
+    read = message_job.Job._read
 
-    def some(job: move.Job) -> list[move.Message]:  # type: ignore[name-defined]
+    def some(job: message_job.Job) -> list[message_job.Message]:  # type: ignore[name-defined]
         return read(job)[: max(looked - job._looked, 0)]
 
-    monkeypatch.setattr(move.Job, "_read", some)
+    monkeypatch.setattr(message_job.Job, "_read", some)
 
 
 # --- Whole --------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_what_is_cancelled_is_back_in_its_place(
     how: str,
 ) -> None:
     stand_still(monkeypatch, 40)
-    monkeypatch.setattr(move, "BATCH_MAX", 7)
+    monkeypatch.setattr(message_job, "BATCH_MAX", 7)
     source, target = queues
     fill(channel, source, 2000)
     with blocking.connect(shared.url) as connection, Requests(connection) as others:
@@ -153,7 +153,7 @@ def test_a_queue_that_is_deleted_ends_the_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stand_still(monkeypatch, 40)
-    monkeypatch.setattr(move, "BATCH_MAX", 7)
+    monkeypatch.setattr(message_job, "BATCH_MAX", 7)
     source, target = queues
     fill(channel, source, 300)
     name = f"deleted {source}"

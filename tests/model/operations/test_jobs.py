@@ -12,7 +12,7 @@ from headrace.model.counters import Counters
 from headrace.model.errors import AccessRefused, IllegalState, ResourceError
 from headrace.model.message import REDELIVERED
 from headrace.model.operations import jobs, move
-from headrace.model.operations.move import Job
+from headrace.model.operations.message_job import Job
 from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
 from headrace.model.vhost.virtual_host import VirtualHost

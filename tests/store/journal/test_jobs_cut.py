@@ -18,8 +18,8 @@ import pytest
 
 from headrace.model.errors import IllegalState
 from headrace.model.message import REDELIVERED
-from headrace.model.operations import move, prepared_copies
-from headrace.model.operations.move import Job
+from headrace.model.operations import message_job, prepared_copies
+from headrace.model.operations.message_job import Job
 from headrace.model.queue.destination import Consumer
 from headrace.model.selector import compile_selector
 from headrace.model.stream.stream import Stream
@@ -89,7 +89,7 @@ class JobLife(Life):
         numbers = []
         for message in there:
             assert self.taken or not message.flags & REDELIVERED
-            with_data = move.load_copy(self.vhost, message)
+            with_data = message_job.load_copy(self.vhost, message)
             assert with_data is not None
             numbers.append(number_in(with_data.data))
         return numbers
@@ -202,7 +202,7 @@ class Driver(Lives):
             for each in batch:
                 message = each.copy or each.source
                 assert message is not None
-                with_data = move.load_copy(life.vhost, message)
+                with_data = message_job.load_copy(life.vhost, message)
                 assert with_data is not None
                 chosen.append(number_in(with_data.data))
             prepare(batch)
@@ -248,9 +248,9 @@ class Driver(Lives):
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_job_is_all_or_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(move, "BATCH_MAX", 5)
-    monkeypatch.setattr(move, "LOOKS_MAX", 7)
-    monkeypatch.setattr(move, "BEHIND_MAX", 3)
+    monkeypatch.setattr(message_job, "BATCH_MAX", 5)
+    monkeypatch.setattr(message_job, "LOOKS_MAX", 7)
+    monkeypatch.setattr(message_job, "BEHIND_MAX", 3)
     monkeypatch.setattr(prepared_copies, "SLICE", 6)
     driver = Driver(seed)
     for _ in range(10):

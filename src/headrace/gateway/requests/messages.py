@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.errors import ModelError
 from headrace.model.operations.jobs import NAME_BYTES_MAX, JobRun
-from headrace.model.operations.move import Job, Target, make_origin_target
+from headrace.model.operations.message_job import Job, Target, make_origin_target
 from headrace.model.selector import Selector, compile_selector
 from headrace.model.selector.build import LENGTH_MAX
 

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, TypedDict
 
 from headrace.model.errors import IllegalState, ModelError, ResourceError
 from headrace.model.keyvalue import FACT_VALUE_MAX
-from headrace.model.operations.move import CHOOSING, MESSAGES_MAX, MoveResult
+from headrace.model.operations.message_job import CHOOSING, MESSAGES_MAX, MoveResult
 
 if TYPE_CHECKING:
     from headrace.model.host import Host
-    from headrace.model.operations.move import Job
+    from headrace.model.operations.message_job import Job
 
 log = logging.getLogger(__name__)
 

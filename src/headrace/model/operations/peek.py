@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.arguments.consumer import REPLAY, replay_period
 from headrace.model.errors import AccessRefused, InvalidArgument, PreconditionFailed
-from headrace.model.operations.move import load_copy, message_seq, record_message
+from headrace.model.operations.message_job import load_copy, message_seq, record_message
 from headrace.model.queue_kinds.delayed import DelayedQueue
 from headrace.model.queue_kinds.grouped import GroupedQueue
 from headrace.model.stream.stream import Stream

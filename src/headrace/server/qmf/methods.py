@@ -16,7 +16,7 @@ from headrace.gateway.requests import messages
 from headrace.gateway.v0_10.host import plain
 from headrace.model.arguments.lifetime_policies import LifetimePlan
 from headrace.model.exchange.binding import QUEUE
-from headrace.model.operations.move import Job
+from headrace.model.operations.message_job import Job
 from headrace.server.management.resources import connections
 from headrace.server.qmf.objects import (
     OBJECTS_MAX,

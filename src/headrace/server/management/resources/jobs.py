@@ -2,6 +2,7 @@
 """Jobs over the messages of a queue: move, copy, requeue and delete by selector.
 
 They are the requests of :mod:`headrace.gateway.requests.messages`, with the same fields and rights.
+:mod:`headrace.model.operations.message_job` does the work, and decides what a dry run leaves out.
 An operator's job continues after its connection to the socket ends; ``cancel job`` ends it.
 """
 
