@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 OWN = "the user's own; all with monitoring"
+OWN_TO_CLOSE = "the user's own; all with administrator"
 #: Fields of connections that channels and consumers show, by the connection's id.
 ConnectionFields = dict[int, "JsonObject"]
-REASON = "Closed via management plugin"  # RabbitMQ's text.
+REASON_WITHOUT_HEADER = "Closed via management plugin"  # RabbitMQ's text.
 CONNECTION = "/api/connections/{name}"
 CONNECTION_SCHEMA = record(
     name=TEXT,
@@ -107,11 +108,11 @@ async def list_sessions_of_connection(call: HttpCall, name: str) -> None:
 @ROUTES.delete(
     {CONNECTION: "Close a connection; its client gets the text of `X-Reason`."},
     tag=MANAGEMENT,
-    permission=OWN,
+    permission=OWN_TO_CLOSE,
 )
 async def close_connection(call: HttpCall, name: str) -> None:
     """Close a connection; the header ``X-Reason`` has the text for its client."""
-    await close_with_reason(call, name, read_reason(call))
+    await close_with_reason(call, name, reason_in_header(call))
 
 
 async def close_with_reason(call: HttpCall, name: str, reason: str) -> None:
@@ -128,19 +129,19 @@ async def close_with_reason(call: HttpCall, name: str, reason: str) -> None:
 @ROUTES.delete(
     {"/api/connections/username/{username}": "Close the connections of a user."},
     tag=MANAGEMENT,
-    permission=OWN,
+    permission=OWN_TO_CLOSE,
 )
 async def close_connections_of_user(call: HttpCall, username: str) -> None:
     """Close all connections of a user; only an administrator may close another user's."""
-    reason = read_reason(call)
+    reason = reason_in_header(call)
     for connection in await call.state.connections.all():
         if connection.row["user"] == username and call.identity.sees_user(username):
             await call.broker.ask("close connection", id=connection.row["number"], reason=reason)
 
 
-def read_reason(call: HttpCall) -> str:
+def reason_in_header(call: HttpCall) -> str:
     """Return the reason in the header ``X-Reason``; RabbitMQ's reason without the header."""
-    return call.request.headers.get("X-Reason") or REASON
+    return call.request.headers.get("X-Reason") or REASON_WITHOUT_HEADER
 
 
 async def find_connection(call: HttpCall, name: str) -> SampledObject:

@@ -45,7 +45,7 @@ STATES = {
 # The fields tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info, and their offset.
 TCP_BYTES = struct.Struct("=QQ")
 TCP_BYTES_OFFSET = 120
-REASON = "closed by an operator"
+DEFAULT_REASON = "closed by an operator"
 REASON_BYTES_MAX = 200  # The reply text, a short string, contains more than the reason.
 
 
@@ -77,14 +77,14 @@ def close_connection(call: Call) -> JsonLine:
     user = connection.user
     if not call.administers and (user is None or not user.same_as(call.user)):
         call.refuse("refused", f"connection {connection.number} is another user's")
-    close_client(call, connection, read_reason(call, REASON, REASON_BYTES_MAX))
+    close_client(call, connection, read_reason(call, DEFAULT_REASON, REASON_BYTES_MAX))
     return {"closed": 1}
 
 
 @operation("close connections", ADMINISTER, fields="`user`, `vhost` or `all`, `reason`")
 def close_connections(call: Call) -> Steps:
     """Close the connections of a user, of a virtual host, or all of them."""
-    reason = read_reason(call, REASON, REASON_BYTES_MAX)
+    reason = read_reason(call, DEFAULT_REASON, REASON_BYTES_MAX)
     if not call.text("user", "") and call.vhost_filter() is None and not call.flag("all"):
         call.refuse("bad-request", "'user', 'vhost' or 'all' is required")
     count = 0
