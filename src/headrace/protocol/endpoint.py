@@ -155,7 +155,10 @@ class Endpoint(Output):
         return False
 
     def send_heartbeat(self) -> None:
-        """Send a heartbeat, as there was no output for an interval."""
+        """Send a heartbeat, as there was no output for an interval.
+
+        The transport calls it (``Transport.tick``), which also ends a silent connection.
+        """
 
     def prepend_heartbeat(self) -> int:
         """Write a heartbeat before all output that waits; return its size in bytes."""

@@ -2,6 +2,7 @@
 """Limits of connections and requests: their sizes, their times, and their numbers.
 
 :mod:`.request_body` enforces the limits of bodies. A route may allow a longer body.
+:mod:`.server` counts the running requests; one too many is answered 429.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ PathParameters = ParamSpec("PathParameters")
 Returned = TypeVar("Returned")
 Summaries = Mapping[str, str]  # The summary of each path.
 NOBODY = ""  # The tag of a route without login.
-ACCESS = "access to the virtual host"  # A permission, in words.
+ACCESS = "access to the virtual host"  # A permission, for the documentation.
 JSON = "application/json"
 # The names that segments of paths had in earlier versions. Programs and bookmarks may still use
 # the former names; only the present ones are documented.
@@ -82,7 +82,9 @@ class Route:
     handler: Handler
     summary: str  # One sentence for the documentation.
     tag: str  # A tag that the user needs: MANAGEMENT is any tag, NOBODY is no login.
-    permission: str = ""  # The permission that the broker checks, in words; empty for none.
+    # For the documentation: the permission that the broker checks, or the handler by
+    # ``Identity.sees_vhost``. The router checks only the tag.
+    permission: str = ""
     query: tuple[Parameter, ...] = ()
     body: JsonObject | None = None  # JSON Schema of the request's body.
     answer: JsonObject | None = None  # JSON Schema of the answer.

@@ -2,7 +2,8 @@
 """The file of the history, in SQLite: a point of each series per minute and per ten minutes.
 
 Points of minutes are kept for two days, points of ten minutes for 30 days. All methods run on one
-thread, not on that of the event loop.
+thread, not on that of the event loop. :mod:`.history` opens the file at the start, and writes the
+last minute at the end.
 """
 
 from __future__ import annotations

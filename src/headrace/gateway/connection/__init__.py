@@ -3,7 +3,7 @@
 
 - `context`: the parts of the broker that a connection uses
 - `client`: the port of a connection of any version
-- `offers`: hosts, realms and proxies for clients of 0-8 and 0-9
+- `offers`: hosts, realms and proxies for clients of other versions than 0-9-1
 - `cluster_port`: the port of the cluster, for virtual hosts that other brokers serve
 - `connection_events`: events of opening and closing
 - `plug_in_state`: state of plug-ins of a connection, channel or session

@@ -86,7 +86,8 @@ class AuthorizedHost:
         """``owner`` owns exclusive queues: a connection, or a session of 0-10.
 
         With ``strict``, unknown arguments are refused, unless the virtual host has a rule for them.
-        With ``sticky``, the arguments of a second declaration are ignored. With ``rebinds``, a
+        With ``sticky``, a second declaration of a queue is not compared with the first, and one of
+        an exchange only by its type; another type is NotAllowed. With ``rebinds``, a
         binding to a topic exchange replaces the one of the same queue and key.
         """
         self.broker = broker

@@ -2,7 +2,8 @@
 """Opening and closing a connection: the methods of each peer by state (AMQP 0-8, 0-9 and 0-9-1).
 
 The states are used by 0-10, too; its table is in :mod:`headrace.protocol.v0_10.opening`. The
-steps of a SASL mechanism are in :mod:`headrace.gateway.sasl`.
+steps of a SASL mechanism are in :mod:`headrace.gateway.sasl`, the limits of tune-ok in
+:mod:`headrace.gateway.v0_x.methods.connection`.
 """
 
 from enum import Enum

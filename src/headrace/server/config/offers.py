@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The broker's offers to clients of 0-8 and 0-9, read from its settings."""
+"""The broker's offers to clients of other versions than 0-9-1, read from its settings."""
 
 from __future__ import annotations
 

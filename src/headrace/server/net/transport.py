@@ -741,7 +741,11 @@ class Transport(WatchedSocket):
 
     # Keeps 0-10/s027.
     def tick(self) -> None:
-        """Check the handshake timeout and the heartbeats; called every half second."""
+        """Check the handshake timeout and the heartbeats; called every half second.
+
+        A peer that sends nothing for two intervals is dropped without connection.close, unless
+        reading is paused.
+        """
         if self.closed:
             return
         if self.frozen:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods of 0-8 to 0-9-1, a module for each class.
+"""Methods of 0-8 to 0-9-1, a module for each class, and ``consumers``, which several classes use.
 
 A handler reads the method and answers it. Rules that it relies on are kept
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consumers of every class on the channels of a connection: sources, tags, consumer timeouts."""
+"""What the consume methods of all classes share: sources, tags, consumer timeouts.
+
+Each method is in the module of its class, such as ``basic.consume`` in
+:mod:`headrace.gateway.v0_x.methods.basic`.
+"""
 
 from __future__ import annotations
 

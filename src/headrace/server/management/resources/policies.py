@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies, and operator policies, which no policy can exceed."""
+"""Policies, and operator policies, which no policy can exceed.
+
+:mod:`headrace.model.policy.policy` checks and orders them.
+"""
 
 from __future__ import annotations
 
