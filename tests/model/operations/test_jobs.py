@@ -11,7 +11,7 @@ from headrace.gateway.conversion.contents import Contents
 from headrace.model.counters import Counters
 from headrace.model.errors import AccessRefused, IllegalState, ResourceError
 from headrace.model.message import REDELIVERED
-from headrace.model.operations import jobs, move
+from headrace.model.operations import jobs, message_job
 from headrace.model.operations.message_job import Job
 from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
@@ -92,7 +92,7 @@ def test_what_is_too_large_to_remember_is_remembered_in_short(
 def test_reasons_are_told_apart_up_to_a_bound(
     vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(move, "REASONS_MAX", 4)
+    monkeypatch.setattr(message_job, "REASONS_MAX", 4)
 
     def nowhere(content: Content) -> Queue | str:
         return f"reason {content.headers['n']}"
@@ -107,8 +107,8 @@ def test_reasons_are_told_apart_up_to_a_bound(
 def test_the_broker_stops_and_nothing_happened(
     vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(move, "LOOKS_MAX", 2)
-    monkeypatch.setattr(move, "BATCH_MAX", 3)
+    monkeypatch.setattr(message_job, "LOOKS_MAX", 2)
+    monkeypatch.setattr(message_job, "BATCH_MAX", 3)
     begin(vhost, "stopped")
     for _ in range(3):
         step(vhost)
@@ -148,7 +148,7 @@ def test_the_brokers_own_queues_are_left_alone(vhost: VirtualHost) -> None:
 def test_a_group_waits_for_what_is_withdrawn_from_it(
     vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(move, "LOOKS_MAX", 1)
+    monkeypatch.setattr(message_job, "LOOKS_MAX", 1)
     shared = {"qpid.group_header_key": "n", "qpid.shared_msg_group": 1}
     queue = vhost.declare_queue("grouped", arguments=shared)
     for _ in range(3):
@@ -174,7 +174,7 @@ def test_a_group_waits_for_what_is_withdrawn_from_it(
 def test_a_value_that_was_replaced_meanwhile_is_gone(
     vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(move, "LOOKS_MAX", 1)
+    monkeypatch.setattr(message_job, "LOOKS_MAX", 1)
     queue = vhost.declare_queue("last", arguments={"qpid.last_value_queue_key": "n"})
     fill(vhost, 3, "last")
     job = Job(vhost, queue, target=vhost.queues["b"])
