@@ -371,6 +371,41 @@ def test_a_consumer_may_pass_messages_by(queue: Queue) -> None:
     assert other.bodies == [b"mine"]
 
 
+class Chooser(Taker):
+    """A consumer that accepts only messages of its publisher."""
+
+    def evaluate(self, message: Message) -> int:
+        return int(message.publisher == self.publisher)
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["arrival", "in place"])
+def test_a_message_without_time_to_live_is_offered_to_consumers_that_choose(
+    queue: Queue, counters: Counters, letters: DeadLetters, in_place: bool
+) -> None:
+    """A time to live of 0 drops a message only if no consumer takes it on arrival."""
+    chooser = Chooser(queue)
+    chooser.publisher = 7
+    chooser.is_selective = True
+    attach(queue, chooser)
+    for body, publisher in ((b"taken", 7), (b"refused", 8)):
+        message = new_message(body, 0, len(body))
+        message.seq = counters.next_seq
+        counters.next_seq += 1
+        message.publisher = publisher
+        message.deadline_ms = counters.now_ms
+        if in_place:
+            queue.enqueue_in_place(message)
+        else:
+            queue.enqueue(message)
+    assert chooser.bodies == [b"taken"]
+    queue.expire(counters.now_ms)
+    assert letters.dead == [(b"refused", "expired")]
+    queue.requeue(chooser.taken[0])
+    queue.expire(counters.now_ms)
+    assert letters.dead[1:] == [(b"taken", "expired")]
+    assert (queue.ready_count, queue.unacked_count) == (0, 0)
+
+
 def test_many_expired_messages_leave_no_shells(queue: Queue, counters: Counters) -> None:
     queue.dead_letter_exchange = None
     for _ in range(5000):

@@ -35,6 +35,19 @@ def test_a_shared_group_is_one_consumers_until_all_of_it_is_settled(host: Host) 
     assert (one.got, two.got) == (["a1"], ["b1", "a2"])
 
 
+@pytest.mark.parametrize("arguments", [EXCLUSIVE, SHARED], ids=["exclusive", "shared"])
+def test_a_message_without_time_to_live_reaches_a_consumer_with_room(
+    host: Host, arguments: dict[str, Any]
+) -> None:
+    queue = host.queue(**arguments)
+    queue.message_ttl_ms = 0
+    taker = Taker(queue, room=1).start()
+    fill(host, queue, "a1", "a2", "b1")
+    queue.expire(queue.counters.now_ms)
+    assert taker.got == ["a1"]
+    assert queue.ready_count == 0
+
+
 def test_an_exclusive_group_stays_with_its_consumer_while_that_lives(host: Host) -> None:
     queue = host.queue(**EXCLUSIVE)
     one, two = Taker(queue, room=1).start(), Taker(queue, room=5).start()

@@ -169,13 +169,34 @@ class Queue(Destination):
             self.browsing.wake()
         if self.counters.memory_used > self.counters.memory_max:
             self.relieve_memory(message)
+        if self.round is not None and self.round.selective_count:
+            if self.limits is not None:
+                self.limits.enforce(self, message)
+            self.drain_arrival(message)
+            return 0
         if message.deadline_ms:
             self.schedule_expiry(message)
         if self.limits is not None:
             self.limits.enforce(self, message)
-        if self.round is not None and self.round.selective_count:
-            self.drain()
         return 0
+
+    def drain_arrival(self, message: Message) -> None:
+        """Deliver ready messages, after an arrival that no deadline has been scheduled for.
+
+        An arrival without time to live (``x-message-ttl`` or expiration 0) expires only if no
+        consumer takes it.
+        """
+        deadline_ms = message.deadline_ms
+        if deadline_ms == 0 or deadline_ms > self.counters.now_ms:
+            if deadline_ms:
+                self.schedule_expiry(message)
+            self.drain()
+            return
+        message.deadline_ms = 0
+        self.drain()
+        message.deadline_ms = deadline_ms
+        if not message.flags & C_GONE and message.consumer is None:
+            self.schedule_expiry(message)
 
     def push(self, message: Message) -> None:
         """Append an arrival to the ready messages; page it out if memory is short."""
@@ -211,9 +232,7 @@ class Queue(Destination):
             self.push(message)
         else:
             self.reinsert(message)
-        if message.deadline_ms:
-            self.schedule_expiry(message)
-        self.drain()
+        self.drain_arrival(message)
 
     def dispatch_arrival(self, consumer: Consumer, message: Message) -> None:
         self.tally.publish += 1

@@ -55,10 +55,10 @@ class GroupedQueue(InspectingQueue):
             self.set_deadline(message, self.counters.now_ms)
         self.counters.memory_used += self.weight(message)
         self.push(message)
-        if message.deadline_ms:
-            self.schedule_expiry(message)
         if self.round is not None:
-            self.drain()
+            self.drain_arrival(message)
+        elif message.deadline_ms:
+            self.schedule_expiry(message)
         if self.limits is not None:
             self.limits.enforce(self, message)
         return 0
