@@ -2,7 +2,8 @@
 """A strict reader of JSON, for all documents from outside.
 
 It refuses an object with a repeated name, which RFC 8259 leaves undefined, so that readers differ.
-It also refuses Infinity and NaN, which are not JSON, and numbers larger than a double can be.
+It also refuses Infinity and NaN, which are not JSON, and numbers with a fraction or an exponent
+that are larger than a double can be.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def read_json(text: str | bytes) -> Json:
 
     Raises:
         RepeatedName: an object has a repeated name.
-        UnfitValue: a number is larger than a double can be.
+        UnfitValue: a number with a fraction or an exponent is larger than a double can be.
         ValueError: the text is not JSON, or is nested too deeply.
     """
     try:

@@ -106,7 +106,7 @@ INVALID_FILES = {
             "'timestamp'?")
         ],
     ),
-    "no toml": (('name = "orders"\n\n', "name = orders\n\n"), ["2: no TOML: Invalid value"]),
+    "no toml": (('name = "orders"\n\n', "name = orders\n\n"), ["2: not valid TOML: Invalid value"]),
     "unknown section": (
         ("[tables.customers]", "[table.customers]"),
         [

@@ -87,7 +87,9 @@ def test_modes_drop_or_fail(read: Load, publish: Publish, name: str) -> None:
     frame = read(name, value="json", valueSchema="id INT", mode="DROPMALFORMED", includeBody="true")
     assert frame.columns[:2] == ["value", "body"]
     assert [row.offset for row in frame.orderBy("offset").collect()] == [0, 2]
-    with pytest.raises(Exception, match=f"offset 1 of '{name}': no JSON.*'mode' is 'FAILFAST'"):
+    with pytest.raises(
+        Exception, match=f"offset 1 of '{name}': not valid JSON.*'mode' is 'FAILFAST'"
+    ):
         read(name, value="json", valueSchema="id INT", mode="FAILFAST").collect()
 
 
@@ -162,7 +164,7 @@ def test_a_batch_of_poison_goes_to_the_dead_letters_and_the_query_goes_on(
     assert headers[dead_letters.RECORD_OFFSET_HEADER] == 0
     assert headers[dead_letters.ROUTING_KEY_HEADER] == name
     assert headers[dead_letters.MESSAGE_ID_HEADER] == "m7"
-    assert str(headers[dead_letters.REASON_HEADER]).startswith("no JSON: Expecting value")
+    assert str(headers[dead_letters.REASON_HEADER]).startswith("not valid JSON: Expecting value")
 
     publish(name, '{"id": 3}')
     run()

@@ -147,7 +147,7 @@ def queue(
 ) -> Records:
     """Return the ready messages of a queue, which stay in the queue.
 
-    The arguments are those of `stream`.
+    The arguments are as in `stream`; `name` is the name of one queue.
 
     Raises:
         OptionError: an argument is invalid, or the queue does not exist.

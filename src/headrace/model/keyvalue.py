@@ -86,7 +86,7 @@ class Facts:
         """
         if len(self._values) + count > FACTS_MAX or self._size + size > FACTS_BYTES_MAX:
             raise ResourceError(
-                f"a virtual host keeps {FACTS_MAX} facts of {FACTS_BYTES_MAX} bytes at most"
+                f"a virtual host keeps at most {FACTS_MAX} facts and {FACTS_BYTES_MAX} bytes"
             )
 
     def change(self, key: bytes, value: bytes | None) -> None:

@@ -114,7 +114,7 @@ def set_listeners(broker: Reloadable, settings: Settings) -> None:
 
 
 def set_context(broker: Reloadable, settings: Settings) -> None:
-    """Set the limits that new connections are offered."""
+    """Set the limits of connections; most apply to new ones only."""
     context = broker.context
     context.heartbeat_s = settings.heartbeat_s
     context.channel_max = settings.channel_max

@@ -48,7 +48,7 @@ class Supervisor:
         self.notify("READY=1", f"STATUS={status}", f"MAINPID={os.getpid()}")
 
     def reloading(self) -> None:
-        """Report the begin of a reload; :meth:`ready` reports its end."""
+        """Report the beginning of a reload; :meth:`ready` reports its end."""
         self.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:

@@ -207,7 +207,7 @@ def test_what_a_reader_rejects_in_advance_is_a_dead_letter_when_it_is_settled() 
     assert sorted(host.rest()) == [8, 9, 10, 11]
     with pytest.raises(PreconditionFailed, match="11 is beyond the lease, which ends with 10"):
         rejects.set_verdict(lease, 8, 11, [])
-    with pytest.raises(PreconditionFailed, match="not within 8 and 9"):
+    with pytest.raises(PreconditionFailed, match="not in the range from 8 to before 9"):
         rejects.set_verdict(lease, 8, 9, [9])
     host.release(lease, forget=True)
     assert list(host.vhost.facts.items(b"reject/")) == []

@@ -88,20 +88,28 @@ def test_numbers_of_cbor_keep_their_digits() -> None:
 
 
 HOSTILE = {
-    "cut off": ("cbor", cbor2.dumps({"i": 1})[:-1], "no CBOR: premature end"),
-    "more": ("cbor", cbor2.dumps({"i": 1}) + b"x", "no CBOR: bytes are left over"),
+    "cut off": ("cbor", cbor2.dumps({"i": 1})[:-1], "not valid CBOR: premature end"),
+    "more": ("cbor", cbor2.dumps({"i": 1}) + b"x", "not valid CBOR: bytes are left over"),
     "deep": ("cbor", b"\x81" * 10_000 + b"\0", "nesting depth"),
     "contains itself": ("cbor", b"\xa1\x61s\xd8\x1c\x81\xd8\x1d\x00", "its values are shared"),
     "long number": ("cbor", b"\xa1\x61i\xc2\x59\x27\x10" + b"\xff" * 10_000, "4300 digits"),
     "expression": ("cbor", b"\xa1\x61s\xd8\x23" + cbor2.dumps("(a+)+"), "of the kind Pattern"),
     "tag": ("cbor", b"\xa1\x61s\xda\x7f\xff\xff\xff\0", "of the kind CBORTag"),
     "key": ("cbor", cbor2.dumps({b"i": 1}), "a key of the kind bytes"),
-    "large claim": ("msgpack", b"\xdd\xff\xff\xff\xff", "no MessagePack: 4294967295 exceeds"),
-    "deep, too": ("msgpack", b"\x91" * 10_000 + b"\0", "no MessagePack: "),
-    "more, too": ("msgpack", msgpack.packb({"i": 1}) + b"x", "no MessagePack: unpack(b) received"),
+    "large claim": (
+        "msgpack",
+        b"\xdd\xff\xff\xff\xff",
+        "MessagePack: 4294967295 exceeds",
+    ),
+    "deep, too": ("msgpack", b"\x91" * 10_000 + b"\0", "not valid MessagePack: "),
+    "more, too": (
+        "msgpack",
+        msgpack.packb({"i": 1}) + b"x",
+        "MessagePack: unpack(b) received",
+    ),
     "extension": ("msgpack", b"\x81\xa1s\xd4\x05\x01", "of the kind ExtType"),
-    "text": ("msgpack", b"\x81\xa1s\xa1\xff", "no MessagePack: 'utf-8' codec"),
-    "nothing": ("msgpack", b"", "no MessagePack: "),
+    "text": ("msgpack", b"\x81\xa1s\xa1\xff", "not valid MessagePack: 'utf-8' codec"),
+    "nothing": ("msgpack", b"", "not valid MessagePack: "),
     "a number": ("msgpack", b"\x01", "the body is of another kind than the schema's"),
 }
 

@@ -236,6 +236,6 @@ def test_json_behind_the_mark_of_a_registry() -> None:
     assert [row and row["i"] for row in decoded.values.to_pylist()] == [1, *[None] * 4, 3]
     missing = "the mark of a schema registry is missing"
     assert [decoded.faults[at] for at in (1, 2, 3)] == [missing] * 3
-    assert decoded.faults[4].startswith("no JSON: ")
+    assert decoded.faults[4].startswith("not valid JSON: ")
     with pytest.raises(OptionError, match="does not go with option 'value' being 'csv'"):
         read_options({**options, "value": "csv", "valueSchema": "i INT"}, streaming=True)

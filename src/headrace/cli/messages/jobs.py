@@ -2,7 +2,7 @@
 """Jobs of commands: requested by name, watched, and cancelled with Ctrl-C.
 
 The broker does a job of one name once (docs/guides/browsing.md). After a lost connection the
-same command with the same ``--id`` prints its result, or does it.
+same command with the same ``--id`` prints the result of the job, or runs it.
 """
 
 from __future__ import annotations

@@ -34,12 +34,12 @@ def parse_cbor(body: bytes) -> object:
         decoder = cbor2.CBORDecoder(io.BytesIO(body), max_depth=DEPTH_MAX)
         value = decoder.decode()
     except (cbor2.CBORDecodeError, ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"no CBOR: {str(error) or type(error).__name__}") from None
+        raise ValueError(f"not valid CBOR: {str(error) or type(error).__name__}") from None
     try:
         decoder.read(1)
     except cbor2.CBORDecodeEOF:
         return _JsonConverter(len(body)).convert(value, 0)
-    raise ValueError("no CBOR: bytes are left over")
+    raise ValueError("not valid CBOR: bytes are left over")
 
 
 def parse_msgpack(body: bytes) -> object:
@@ -52,7 +52,7 @@ def parse_msgpack(body: bytes) -> object:
     try:
         value = msgpack.unpackb(body, timestamp=3, strict_map_key=False)
     except (msgpack.UnpackException, ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"no MessagePack: {str(error) or type(error).__name__}") from None
+        raise ValueError(f"not valid MessagePack: {str(error) or type(error).__name__}") from None
     return _JsonConverter(len(body)).convert(value, 0)
 
 

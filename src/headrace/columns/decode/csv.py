@@ -78,7 +78,7 @@ class CsvCodec:
                     value = self._convert_row(index, self.dialect.parse(body), decoded)
                 except UnicodeDecodeError as error:
                     decoded.faults[index] = format_reason(
-                        f"no UTF-8: {error.reason} at {error.start}"
+                        f"not valid UTF-8: {error.reason} at {error.start}"
                     )
                 except (ValueError, csv.Error) as error:
                     decoded.faults[index] = format_reason(f"no record of CSV: {error}")

@@ -105,12 +105,14 @@ class JsonCodec:
                 elif misfits and not self._accept_misfits(index, parsed, misfits, decoded):
                     value = None
             except UnicodeDecodeError as error:
-                decoded.faults[index] = format_reason(f"no UTF-8: {error.reason} at {error.start}")
+                decoded.faults[index] = format_reason(
+                    f"not valid UTF-8: {error.reason} at {error.start}"
+                )
             except TooManyMisfits as error:
                 decoded.faults[index] = format_reason(error)
             except ValueError as error:
                 decoded.faults[index] = format_reason(
-                    f"no JSON: {error}" if self._parse_body is None else error
+                    f"not valid JSON: {error}" if self._parse_body is None else error
                 )
             except RecursionError:
                 decoded.faults[index] = "it cannot be read: nested too deep"

@@ -10,7 +10,7 @@ from typing import TypedDict
 
 
 class Status(TypedDict):
-    """The last line of ``status`` without its counts."""
+    """The fields of the last line of ``status`` that the console reads."""
 
     version: str
     pid: int

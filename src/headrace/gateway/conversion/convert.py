@@ -30,7 +30,7 @@ class Converter:
     def __init__(self, header_max: int = 0) -> None:
         self.header_max = header_max
         self.address = b""
-        self.source = b"-"  # The header that ``transfer`` was made of; no header equals this.
+        self.source = b"-"  # The header that ``transfer`` was made of. "-" equals no header.
         self.transfer = b""
         self.transfer_source = b"-"
         self.basic = b""

@@ -44,7 +44,9 @@ class Rejects:
         """
         rejected = set(numbers)
         if rejected and (min(rejected) < first or max(rejected) >= last):
-            raise PreconditionFailed(f"a number to reject is not within {first} and {last}")
+            raise PreconditionFailed(
+                f"a number to reject is not in the range from {first} to before {last}"
+            )
         if last > lease.log.next_offset:
             raise PreconditionFailed(
                 f"{last} is beyond the lease, which ends with {lease.log.next_offset}"

@@ -31,7 +31,7 @@ BLOCKS_MAX = 16384  # Blocks of one stream whose values are stored; the oldest a
 VALUES_MAX = 64  # Stored values of a block; a block with more values is always read.
 FILTER_MAX = 256  # Filter values of one reader.
 FILTER_BYTES_MAX = 255  # Bytes of a filter value.
-RUNS_MAX = 65536  # Runs of a reader with no-local; beyond it the reader is closed.
+RUNS_MAX = 65536  # Runs of a reader with no-local; beyond it the reader fails.
 
 
 class StreamReader:

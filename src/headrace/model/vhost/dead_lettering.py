@@ -3,9 +3,9 @@
 
 A dead letter may die again on arrival. The length of such a chain is bounded
 (`headrace.model.vhost.dead_letter_cycles`), and so is the work of one millisecond: ``LETTERS_MAX``
-dead letters are delivered at once, all others in later turns. When very many messages die at once
-(a consumer rejects all its deliveries, a policy shortens a long queue), the same number is
-dead-lettered at once. All others wait in their queues.
+dead letters are delivered in it, all others in later turns. When very many messages die together
+(a consumer rejects all its deliveries, a policy shortens a long queue), as many are dead-lettered
+in a millisecond. All others wait in their queues.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def _parse_toml(text: str, file: str) -> JsonObject:
         position = re.search(r"\(at line (\d+)", str(error))
         line = int(position.group(1)) if position else text.count("\n") + 1
         mistake = str(error).split(" (at ")[0]
-        raise ConfigError(file, [Problem(line, "", f"no TOML: {mistake}")]) from None
+        raise ConfigError(file, [Problem(line, "", f"not valid TOML: {mistake}")]) from None
 
 
 class _Parser:

@@ -143,7 +143,7 @@ def load_rules(file: Path) -> list[DeadLetterRule]:
     except OSError as error:
         raise PipelineError(f"{file}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PipelineError(f"{file}: no TOML: {error}") from None
+        raise PipelineError(f"{file}: not valid TOML: {error}") from None
     lines = Lines(text)
     problems = [
         Problem(lines.find((key,)), key, "unknown key; the keys here are rules")

@@ -130,7 +130,7 @@ def load_cases(path: Path, pipeline: Pipeline) -> Cases:
     except OSError as error:
         raise PipelineError(f"{path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PipelineError(f"{path}: no TOML: {error}") from None
+        raise PipelineError(f"{path}: not valid TOML: {error}") from None
     lines = Lines(text)
     problems: list[Problem] = []
     allowed = {

@@ -184,7 +184,7 @@ class Call:
         if not isinstance(value, int) or isinstance(value, bool):
             self.refuse("bad-request", f"'{field}' is missing or not a whole number")
         if not minimum <= value <= maximum:
-            self.refuse("bad-request", f"'{field}' is {value}, not within {minimum} and {maximum}")
+            self.refuse("bad-request", f"'{field}' is {value}, not between {minimum} and {maximum}")
         return value
 
     def flag(self, field: str, default: bool = False) -> bool:

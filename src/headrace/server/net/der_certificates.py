@@ -77,7 +77,7 @@ def read_element(data: bytes, offset: int, limit: int) -> Element:
     if length & 0x80:
         size = length & 0x7F
         if not 1 <= size <= 4 or begin + size > limit:
-            raise DerError("an element has no length")
+            raise DerError("the length of an element is malformed or too long")
         length = int.from_bytes(data[begin : begin + size], "big")
         begin += size
     if begin + length > limit:

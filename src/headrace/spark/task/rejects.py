@@ -103,7 +103,7 @@ def _split_report(
 
 
 def _find_runs(numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Return the runs of consecutive numbers, as pairs [first, last)."""
+    """Yield the runs of consecutive numbers, as pairs [first, last)."""
     start = end = -1
     for number in numbers:
         if number != end:

@@ -119,7 +119,7 @@ class CatalogReplica:
         value = pack(Value(self.identity, self.secret, db.serialize()))
         if len(value) > CATALOG_BYTES_MAX:
             raise sqlite3.OperationalError(
-                f"users and rules would take {len(value)} bytes, {CATALOG_BYTES_MAX} are possible"
+                f"users and rules would take {len(value)} bytes, more than {CATALOG_BYTES_MAX}"
             )
         expected, self.version = self.version, NONE
         try:

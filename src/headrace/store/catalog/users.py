@@ -359,7 +359,7 @@ class UserDirectory:
         self._change(
             f"DELETE FROM topic_permissions WHERE user = ? AND vhost = ?{condition}",  # noqa: S608 - ours
             values,
-            f"user '{user}' has no topic permissions there in virtual host '{vhost}'",
+            f"user '{user}' has no topic permissions in virtual host '{vhost}'",
         )
 
     def _data_version(self) -> int:

@@ -27,7 +27,7 @@ from headrace.store.ledger.postgres_session import PostgresSession, Row, Stateme
 
 log = logging.getLogger(__name__)
 
-LOCK = 1213354061  # First key of advisory locks: "HRLM".
+LOCK = 1213354061  # First key of advisory locks: "HRPM".
 TRY_NAME = b"select pg_try_advisory_lock($1, hashtext($2))"
 WAIT_FOR_NAME = b"select pg_advisory_lock($1, hashtext($2))"  # For the lock_timeout at most.
 END_HOLDERS = b"""select pg_terminate_backend(pid) from pg_locks

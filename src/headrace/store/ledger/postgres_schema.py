@@ -2,7 +2,7 @@
 """The schema ``headrace`` of a database: ledgers and their entries.
 
 ``catalog`` has one row, the users and rules of the cluster. ``broker`` has a row for each broker,
-with a counter that it advances each second.
+with a counter that it advances every half second.
 
 ``log`` has a row for each ledger: its owner, the owner's epoch, the last entry, and in ``wanted``
 the broker that an operator chose as its owner. Every append updates the row, which fences an
@@ -20,7 +20,7 @@ of the broker's row, because a broker of an older version writes its row without
 
 VERSION = 1  # The version of the schema.
 ROW_BYTES = 8100  # Bytes of one row of an entry: one row on a page of 8 KiB.
-LOCK = 1213354060  # First key of advisory locks: "HRLL".
+LOCK = 1213354060  # First key of advisory locks: "HRPL".
 
 FENCED = "HR001"
 GAP = "HR002"
@@ -217,7 +217,7 @@ begin
     return true;
 end $$"""  # noqa: S608 - The value is ours.
 
-# By a query that returns null if the addition is missing.
+# Each addition, by a query that returns null while it is missing.
 ADDITIONS = {
     "to_regclass('headrace.lease')": """create table headrace.lease (
         name text primary key, incarnation text not null, lease_s double precision not null)""",

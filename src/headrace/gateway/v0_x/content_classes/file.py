@@ -61,7 +61,7 @@ class BodyFeed(Feed):
 
 
 class ChannelFiles(ChannelPort, FileClass):
-    """The file class on one channel of 0-8 to 0-9-1."""
+    """The file class on one channel of 0-8 or 0-9."""
 
     takes_channel = True
 

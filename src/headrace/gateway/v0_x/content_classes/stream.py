@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ChannelPackets(ChannelPort, PacketClass):
-    """The stream class on one channel of 0-8 to 0-9-1."""
+    """The stream class on one channel of 0-8 or 0-9."""
 
     def __init__(self, connection: GatewayConnection, channel: Channel) -> None:
         shared = ensure_state(connection, PacketRate, PacketRate)
@@ -47,7 +47,7 @@ class ChannelPackets(ChannelPort, PacketClass):
 
 
 def channel_packets(connection: GatewayConnection, channel: Channel) -> ChannelPackets:
-    """Return the packets of a channel."""
+    """Return the stream class of a channel, made on first use."""
     return ensure_state(channel, ChannelPackets, partial(ChannelPackets, connection, channel))
 
 

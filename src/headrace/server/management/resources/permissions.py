@@ -100,12 +100,12 @@ async def put_topic_permission(call: Call) -> JsonLine:
 
 @operation("delete topic permission", ADMINISTER, fields="`vhost`, `user`, `exchange`")
 async def delete_topic_permission(call: Call) -> JsonLine:
-    """Remove such a restriction; without ``exchange`` all in the virtual host."""
+    """Remove a user's topic permission for an exchange, or all in a virtual host."""
     user, vhost = call.text("user"), read_vhost_name(call)
     exchange = None if call.request.get("exchange") is None else call.text("exchange", "")
     permissions = call.broker.access.snapshot.topic_permissions
     if not any(key[:2] == (user, vhost) and exchange in (None, key[2]) for key in permissions):
-        text = f"user '{user}' has no topic permissions there in virtual host '{vhost}'"
+        text = f"user '{user}' has no topic permissions in virtual host '{vhost}'"
         call.refuse("not-found", text)
     await call.broker.accounts.perform(
         lambda users: users.clear_topic_permission(user, vhost, exchange), call.actor

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums of the numbers of queues and channels: by virtual host, by version of AMQP, and in all.
 
-The counts of ended objects are read at the begin of a scan, and objects that end during the scan
+The counts of ended objects are read at the beginning of a scan. Objects that end during the scan
 count in the next one, so nothing is counted twice. A sum of counters that would decrease keeps its
 value.
 """
