@@ -84,7 +84,7 @@ def close_command(values: Values, name: str) -> str:
 )
 async def close(call: HttpCall, form: Body, name: str) -> None:
     """Close the connection of a page."""
-    reason = form.text("reason") or connections.REASON
+    reason = form.text("reason") or connections.REASON_WITHOUT_HEADER
     await connections.close_with_reason(call, name, reason)
 
 
