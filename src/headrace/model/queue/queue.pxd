@@ -48,6 +48,7 @@ cdef class Queue(Destination):
     cpdef bint would_reject(self, unsigned int body_size) except -1
     @cython.locals(consumer=Consumer)
     cpdef int enqueue(self, Message message) except -1
+    @cython.locals(deadline_ms=cython.longlong)
     cdef int drain_arrival(self, Message message) except -1
     cdef int push(self, Message message) except -1
     cdef int reinsert(self, Message message) except -1

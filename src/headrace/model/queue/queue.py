@@ -187,16 +187,16 @@ class Queue(Destination):
         consumer takes it.
         """
         deadline_ms = message.deadline_ms
-        if deadline_ms == 0 or deadline_ms > self.counters.now_ms:
+        if deadline_ms and deadline_ms <= self.counters.now_ms:
+            message.deadline_ms = 0
+            self.drain()
+            message.deadline_ms = deadline_ms
+            if not message.flags & C_GONE and message.consumer is None:
+                self.schedule_expiry(message)
+        else:
             if deadline_ms:
                 self.schedule_expiry(message)
             self.drain()
-            return
-        message.deadline_ms = 0
-        self.drain()
-        message.deadline_ms = deadline_ms
-        if not message.flags & C_GONE and message.consumer is None:
-            self.schedule_expiry(message)
 
     def push(self, message: Message) -> None:
         """Append an arrival to the ready messages; page it out if memory is short."""
