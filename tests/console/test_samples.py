@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import random
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -30,13 +30,15 @@ from headrace.console.state.samples import (
     KINDS_OF_VHOSTS,
     ended_parts,
     parse_part,
+    read_sample,
     rebase_part,
 )
+from headrace.console.state.slices import Slices
 from headrace.console.state.table import Part, SampledObject, Table, Window
 from support.console import LocalConsole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
 BEGAN_MS = 1_700_000_000_000
@@ -245,6 +247,21 @@ def test_joined_frames_have_the_sum_of_both() -> None:
 def test_samples_of_another_version_are_told(line: dict[str, Any]) -> None:
     with pytest.raises(BrokerGone, match="another version"):
         parse_part(line)
+
+
+@pytest.mark.parametrize("missing", ["epoch", "everything", "node", "brokers"])
+def test_a_sample_without_a_field_of_its_last_line_is_of_another_version(
+    missing: str,
+) -> None:
+    done = {"epoch": 1, "everything": True, "node": "n", "brokers": []}
+    del done[missing]
+
+    class Link:
+        async def lines(self, do: str, **fields: object) -> AsyncIterator[dict[str, object]]:
+            yield {"done": done}
+
+    with pytest.raises(BrokerGone, match="another version"):
+        asyncio.run(read_sample(cast("Any", Link()), Slices(), 0))
 
 
 def test_a_broker_that_starts_anew_is_read_anew(tmp_path: Path) -> None:

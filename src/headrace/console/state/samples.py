@@ -35,7 +35,7 @@ KINDS_OF_VHOSTS = (VHOST, QUEUE, EXCHANGE, GROUP, LEASE)
 # Bits of an object's id at its own broker. The higher bits number the runs of other brokers.
 ID_BITS = 44
 READ_S = 2.0  # The time that another broker has to send a sample.
-OTHER_VERSION = "the broker's samples are of another version than the console"
+SAMPLES_OF_OTHER_VERSION = "the broker's samples are of another version than the console"
 RETRY_S = 5.0  # The time until a broker that did not answer is asked again.
 
 
@@ -76,7 +76,7 @@ async def read_sample(
     try:
         return Sample(parts, done["epoch"], done["everything"], done["node"], done["brokers"])
     except KeyError:
-        raise BrokerGone(OTHER_VERSION) from None
+        raise BrokerGone(SAMPLES_OF_OTHER_VERSION) from None
 
 
 class OtherBroker:
@@ -194,7 +194,7 @@ def parse_part(item: JsonObject) -> tuple[str, Part]:
         ids = unpack_numbers(item["ids"])
         return item["kind"], Part(ids, columns, item["fields"], item["new"], item["gone"])
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise BrokerGone(OTHER_VERSION) from None
+        raise BrokerGone(SAMPLES_OF_OTHER_VERSION) from None
 
 
 def unpack_numbers(text: str) -> array[int]:
