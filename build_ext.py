@@ -122,6 +122,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/server/net/tls_transport.py",
     "headrace/server/cluster_relay/ends.py",
     "headrace/server/relay/link.py",
+    "headrace/server/relay/output.py",
     "headrace/server/relay/pump.py",
     "headrace/store/segment/record.py",
     "headrace/store/segment/segment.py",

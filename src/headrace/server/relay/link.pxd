@@ -4,7 +4,8 @@ import cython
 from headrace.protocol.endpoint cimport Endpoint
 from headrace.server.net.transport cimport Reactor, Transport
 from headrace.server.net.watched_socket cimport WatchedSocket
-from headrace.wire.memory cimport copy, cut, get32, put32
+from headrace.server.relay.output cimport FrameOutput
+from headrace.wire.memory cimport copy, cut, get32
 
 cdef int CLOSE, CREDIT, DATA, END
 cdef Py_ssize_t BACKLOG_MAX, CREDIT_AT, HEADER_SIZE, OUT_SIZE, PIECE_MAX, READ_SIZE, SIZE_MASK, WINDOW
@@ -18,9 +19,7 @@ cdef class RelayLink(WatchedSocket):
     cdef public bytearray buffer
     cdef public object view
     cdef public Py_ssize_t partial_size
-    cdef public bytearray out
-    cdef public Py_ssize_t head
-    cdef public Py_ssize_t tail
+    cdef public FrameOutput output
     cdef public list waiting
     cdef public bint closed
 
@@ -32,12 +31,6 @@ cdef class RelayLink(WatchedSocket):
     cdef bint is_full(self) noexcept
     @cython.locals(offset=Py_ssize_t, data=bytes, buffer=bytearray)
     cdef put_data(self, unsigned int number, object source, Py_ssize_t start, Py_ssize_t end)
-    cpdef put_number(self, unsigned int number, int kind, unsigned int value)
-    @cython.locals(position=Py_ssize_t)
-    cpdef Py_ssize_t begin_frame(self, unsigned int number, int kind, Py_ssize_t size) except -1
-    @cython.locals(used=Py_ssize_t, capacity=Py_ssize_t, out=bytearray)
-    cdef grow_output(self, Py_ssize_t size)
-    @cython.locals(sent=Py_ssize_t)
     cpdef flush(self)
     cpdef write_more(self)
     cpdef abort(self)

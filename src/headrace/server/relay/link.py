@@ -15,7 +15,8 @@ if not cython.compiled:
     from headrace.protocol.endpoint import Endpoint
     from headrace.server.net.transport import Reactor, Transport
     from headrace.server.net.watched_socket import WatchedSocket
-    from headrace.wire.memory import copy, cut, get32, put32
+    from headrace.server.relay.output import FrameOutput
+    from headrace.wire.memory import copy, cut, get32
 
 from headrace.server.relay.frames import (
     BACKLOG_MAX,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OUT_SIZE = 1 << 20  # Bytes of an output buffer when new; one that grew is replaced when empty.
+OUT_SIZE = 1 << 20  # Bytes of the output buffer.
 
 
 class RelayLink(WatchedSocket):
@@ -67,9 +68,7 @@ class RelayLink(WatchedSocket):
         self.buffer = bytearray(READ_SIZE)
         self.view = memoryview(self.buffer)
         self.partial_size = 0  # Bytes of an incomplete frame, at the start of the buffer.
-        self.out = bytearray(OUT_SIZE)
-        self.head = 0  # Offset in ``out`` of the first unsent byte.
-        self.tail = 0  # Offset in ``out`` of the end of the unsent bytes.
+        self.output = FrameOutput(OUT_SIZE)
         self.waiting: list[RelayedTransport] = []  # Transports that wait for the relay to read.
         self.closed = False
         self.reading = True
@@ -138,66 +137,28 @@ class RelayLink(WatchedSocket):
 
     def is_full(self) -> bool:
         """Return True if too many bytes wait for the relay to read them."""
-        return self.tail - self.head > BACKLOG_MAX
+        return self.output.unsent() > BACKLOG_MAX
 
     def put_data(self, number: int, source: bytes | bytearray, start: int, end: int) -> None:
         """Append a DATA frame with ``source[start:end]``, at most ``PIECE_MAX`` bytes."""
-        offset = self.begin_frame(number, DATA, end - start)
+        offset = self.output.begin_frame(number, DATA, end - start)
         if isinstance(source, bytes):
             data: bytes = source
-            copy(self.out, offset, data, start, end)
+            copy(self.output.data, offset, data, start, end)
         else:
             buffer: bytearray = source
-            copy(self.out, offset, buffer, start, end)
-
-    def put_number(self, number: int, kind: int, value: int) -> None:
-        """Append a frame with a number as its payload."""
-        put32(self.out, self.begin_frame(number, kind, 4), value)
-
-    def begin_frame(self, number: int, kind: int, size: int) -> int:
-        """Append the header of a frame; return the offset of its payload."""
-        if self.tail + HEADER_SIZE + size > len(self.out):
-            self.grow_output(HEADER_SIZE + size)
-        position = self.tail
-        put32(self.out, position, number)
-        put32(self.out, position + 4, kind << 24 | size)
-        self.tail = position + HEADER_SIZE + size
-        return position + HEADER_SIZE
-
-    def grow_output(self, size: int) -> None:
-        """Make room for ``size`` more bytes."""
-        used = self.tail - self.head
-        capacity = len(self.out)
-        while used + size > capacity:
-            capacity *= 2
-        out = bytearray(capacity)
-        out[:used] = self.out[self.head : self.tail]
-        self.out = out
-        self.head = 0
-        self.tail = used
+            copy(self.output.data, offset, buffer, start, end)
 
     def flush(self) -> None:
         """Send the pending output, as far as the socket takes it."""
-        if self.tail == self.head or self.writing or self.closed:
+        if not self.output.unsent() or self.writing or self.closed:
             return
-        while self.tail > self.head:
-            chunk = memoryview(self.out)[self.head : self.tail]
-            try:
-                sent = self.sock.send(chunk)
-            except (BlockingIOError, InterruptedError):
+        try:
+            if not self.output.send(self.sock):
                 self.writing = True
                 self.reactor.sockets.change(self)
-                break
-            except OSError:  # The relay has ended. Input that it sent before is still read.
-                self.head = self.tail
-                break
-            finally:
-                chunk.release()
-            self.head += sent
-        if self.tail == self.head:
-            self.head = self.tail = 0
-            if len(self.out) > OUT_SIZE:
-                self.out = bytearray(OUT_SIZE)
+        except OSError:  # The relay has ended. Input that it sent before is still read.
+            self.output.clear()
         if self.waiting and not self.is_full():
             self.reactor.loop.call_soon(self.on_room)
 
@@ -291,7 +252,7 @@ class RelayedTransport(Transport):
     def give_credit(self) -> None:
         """Give the relay credit for the received bytes, unless reading is paused."""
         if self.reading and self.uncredited >= CREDIT_AT:
-            self.link.put_number(self.number, CREDIT, self.uncredited)
+            self.link.output.put_number(self.number, CREDIT, self.uncredited)
             self.uncredited = 0
 
     def resume_reading(self) -> None:
@@ -426,14 +387,14 @@ class RelayedTransport(Transport):
         if self.gone:
             self.abort()
         else:
-            self.link.begin_frame(self.number, END, 0)
+            self.link.output.begin_frame(self.number, END, 0)
 
     def close_socket(self) -> None:
         """Have the relay send the pending output and close the socket."""
         if not self.gone:
             self.gone = True
             self.link.streams.pop(self.number, None)
-            self.link.begin_frame(self.number, CLOSE, 0)
+            self.link.output.begin_frame(self.number, CLOSE, 0)
 
     # --- TLS ----------------------------------------------------------------------------------
 

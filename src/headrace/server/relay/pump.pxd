@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.wire.memory cimport get32, put32
+from headrace.server.relay.output cimport FrameOutput
+from headrace.wire.memory cimport get32
 
 cdef int CLOSE, CREDIT, DATA, END, FAILED, READY, SECURED, READS_MAX
 cdef Py_ssize_t BACKLOG_MAX, CREDIT_AT, HEADER_SIZE, PIECE_MAX, READ_SIZE, SIZE_MASK, WINDOW
@@ -36,10 +37,7 @@ cdef class Pump:
     cdef public int control_fd
     cdef public dict by_fd
     cdef public dict by_number
-    cdef public bytearray out
-    cdef public object view
-    cdef public Py_ssize_t head
-    cdef public Py_ssize_t tail
+    cdef public FrameOutput output
     cdef public bint writing
     cdef public bytearray buffer
     cdef public object input
@@ -69,12 +67,8 @@ cdef class Pump:
     cdef fail_handshake(self, RelayedClient client, str reason)
     @cython.locals(offset=Py_ssize_t)
     cdef put_facts(self, RelayedClient client, int kind, bytes data)
-    @cython.locals(position=Py_ssize_t)
-    cdef Py_ssize_t begin_frame(self, unsigned int number, int kind, Py_ssize_t size) except -1
-    @cython.locals(used=Py_ssize_t, capacity=Py_ssize_t, out=bytearray)
-    cdef grow_output(self, Py_ssize_t size)
     cdef bint make_room(self) except -1
-    @cython.locals(sent=Py_ssize_t)
+    @cython.locals(full=cython.bint)
     cpdef flush(self)
     cdef serve_link(self, long events)
     @cython.locals(n=Py_ssize_t, end=Py_ssize_t, position=Py_ssize_t, stop=Py_ssize_t, word=cython.uint, client=RelayedClient)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import cython
 
 if not cython.compiled:
-    from headrace.wire.memory import get32, put32
+    from headrace.server.relay.output import FrameOutput
+    from headrace.wire.memory import get32
 
 from headrace.server.relay.frames import (
     BACKLOG_MAX,
@@ -97,10 +98,7 @@ class Pump:
         self.epoll.register(self.control_fd, IN)
         self.by_fd: dict[int, RelayedClient] = {}
         self.by_number: dict[int, RelayedClient] = {}
-        self.out = bytearray(BACKLOG_MAX + READ_SIZE)
-        self.view = memoryview(self.out)
-        self.head = 0  # Offset in ``out`` of the first unsent byte.
-        self.tail = 0  # Offset in ``out`` of the end of the unsent bytes.
+        self.output = FrameOutput(BACKLOG_MAX + READ_SIZE)
         self.writing = False  # The local stream is full.
         self.buffer = bytearray(READ_SIZE)
         self.input = memoryview(self.buffer)
@@ -112,7 +110,7 @@ class Pump:
 
     def run(self) -> None:
         """Run until the broker has ended."""
-        put32(self.out, self.begin_frame(0, READY, 4), 0)
+        self.output.put_number(0, READY, 0)
         self.flush()
         while not self.finished:
             self.step(0.25 if self.lingering else -1.0)
@@ -169,12 +167,12 @@ class Pump:
                 self.watch_client(client)
                 return
             n = min(client.credit, PIECE_MAX)
-            while self.tail + HEADER_SIZE + n > BACKLOG_MAX:
+            while self.output.tail + HEADER_SIZE + n > BACKLOG_MAX:
                 if not self.make_room() or client.closed:
                     return
-            position = self.tail + HEADER_SIZE
+            position = self.output.tail + HEADER_SIZE
             try:
-                n = client.sock.recv_into(self.view[position : position + n])
+                n = client.sock.recv_into(self.output.view[position : position + n])
             except WAITING:
                 return
             except OSError:
@@ -182,7 +180,7 @@ class Pump:
             if n == 0:
                 self.disconnect(client)
                 return
-            self.begin_frame(client.number, DATA, n)
+            self.output.begin_frame(client.number, DATA, n)
             client.credit -= n
 
     def deliver(self, client: RelayedClient, start: int, end: int) -> None:
@@ -224,7 +222,7 @@ class Pump:
             chunk.release()
         client.uncredited += sent
         if client.uncredited >= CREDIT_AT and not client.closing:
-            put32(self.out, self.begin_frame(client.number, CREDIT, 4), client.uncredited)
+            self.output.put_number(client.number, CREDIT, client.uncredited)
             client.uncredited = 0
         return sent
 
@@ -251,7 +249,7 @@ class Pump:
         """Close a client's socket, and report that to the broker."""
         if not client.closed:
             self.close_client(client)
-            self.begin_frame(client.number, CLOSE, 0)
+            self.output.begin_frame(client.number, CLOSE, 0)
 
     def end_stream(self, client: RelayedClient) -> None:
         """End the stream to a client, which may still send."""
@@ -326,70 +324,33 @@ class Pump:
 
     def put_facts(self, client: RelayedClient, kind: int, data: bytes) -> None:
         """Append a frame with ``data`` as its payload."""
-        offset = self.begin_frame(client.number, kind, len(data))
-        self.view[offset : offset + len(data)] = data
+        offset = self.output.begin_frame(client.number, kind, len(data))
+        self.output.view[offset : offset + len(data)] = data
 
     # --- The local stream ---------------------------------------------------------------------
-
-    def begin_frame(self, number: int, kind: int, size: int) -> int:
-        """Append the header of a frame; return the offset of its payload."""
-        if self.tail + HEADER_SIZE + size > len(self.out):
-            self.grow_output(HEADER_SIZE + size)
-        position = self.tail
-        put32(self.out, position, number)
-        put32(self.out, position + 4, kind << 24 | size)
-        self.tail = position + HEADER_SIZE + size
-        return position + HEADER_SIZE
-
-    def grow_output(self, size: int) -> None:
-        """Make room for ``size`` more bytes of a frame that is not input of a client.
-
-        For input :meth:`make_room` sends output instead.
-        """
-        used = self.tail - self.head
-        capacity = len(self.out)
-        while used + size > capacity:
-            capacity *= 2
-        out = bytearray(capacity)
-        out[:used] = self.out[self.head : self.tail]
-        self.out = out
-        self.view = memoryview(out)
-        self.head = 0
-        self.tail = used
 
     def make_room(self) -> bool:
         """Send until the output has room for input; return False if the broker has ended."""
         self.flush()
-        if self.writing and self.tail - self.head > BACKLOG_MAX // 2:
+        if self.writing and self.output.unsent() > BACKLOG_MAX // 2:
             poll = select.poll()
             poll.register(self.link_fd, select.POLLIN | select.POLLOUT)
             for _, events in poll.poll():
                 self.serve_link(events)
-        if self.head:
-            used = self.tail - self.head
-            self.view[:used] = self.view[self.head : self.tail]
-            self.head = 0
-            self.tail = used
+        if self.output.head:
+            self.output.move_to_start()
         return not self.finished
 
     def flush(self) -> None:
         """Send the output to the broker."""
-        while self.tail > self.head:
-            try:
-                sent = self.link.send(self.view[self.head : self.tail])
-            except (BlockingIOError, InterruptedError):
-                if not self.writing:
-                    self.writing = True
-                    self.epoll.modify(self.link_fd, IN | OUT)
-                return
-            except OSError:
-                self.finished = True
-                return
-            self.head += sent
-        self.head = self.tail = 0
-        if self.writing:
-            self.writing = False
-            self.epoll.modify(self.link_fd, IN)
+        try:
+            full = not self.output.send(self.link)
+        except OSError:
+            self.finished = True
+            return
+        if full != self.writing:
+            self.writing = full
+            self.epoll.modify(self.link_fd, IN | OUT if full else IN)
 
     def serve_link(self, events: int) -> None:
         """Read from and write to the broker."""
