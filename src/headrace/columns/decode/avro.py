@@ -114,7 +114,7 @@ class AvroCodec:
         self.framing = framing
         self.kind = spark_type(schema)
         self.arrow = arrow_type(self.kind)
-        self._convert = _make_map_converter(self.kind)
+        self._convert = make_map_converter(self.kind, _to_pairs)
         self._writer_by_id = writer_by_id
         self._writers = {single_object_framing(writer): writer for writer in (*writers, schema)}
 
@@ -308,10 +308,17 @@ def _has_no_bytes(kind: DataType) -> bool:
     return isinstance(kind, StructType) and all(_has_no_bytes(field.kind) for field in kind.fields)
 
 
-def _make_map_converter(kind: DataType) -> Callable[[Json], Json] | None:
-    """Return a function that converts the maps in a value to Arrow's pairs; None without maps."""
+def make_map_converter(
+    kind: DataType, convert_map: Callable[[Json, Callable[[Json], Json]], Json]
+) -> Callable[[Json], Json] | None:
+    """Return a function that converts the maps in a value of the type ``kind``; None without maps.
+
+    ``convert_map`` converts one map, and its values by a function.
+    """
     if isinstance(kind, StructType):
-        converters = {field.name: _make_map_converter(field.kind) for field in kind.fields}
+        converters = {
+            field.name: make_map_converter(field.kind, convert_map) for field in kind.fields
+        }
         map_fields = [
             (name, convert) for name, convert in converters.items() if convert is not None
         ]
@@ -324,13 +331,16 @@ def _make_map_converter(kind: DataType) -> Callable[[Json], Json] | None:
 
         return convert_struct if map_fields else None
     if isinstance(kind, ArrayType):
-        convert_element = _make_map_converter(kind.element)
+        convert_element = make_map_converter(kind.element, convert_map)
         if convert_element is None:
             return None
         return lambda value: None if value is None else [convert_element(item) for item in value]
     if isinstance(kind, MapType):
-        convert_value = _make_map_converter(kind.value) or (lambda value: value)
-        return lambda value: (
-            None if value is None else [(key, convert_value(item)) for key, item in value.items()]
-        )
+        convert_value = make_map_converter(kind.value, convert_map) or (lambda value: value)
+        return lambda value: None if value is None else convert_map(value, convert_value)
     return None
+
+
+def _to_pairs(value: Json, convert_value: Callable[[Json], Json]) -> Json:
+    """Return Arrow's form of a map: pairs."""
+    return [(key, convert_value(item)) for key, item in value.items()]

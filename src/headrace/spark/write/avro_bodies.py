@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from fastavro import schemaless_writer
 
-from headrace.columns.decode.avro import parse_record_schema, single_object_framing, spark_type
+from headrace.columns.decode.avro import (
+    make_map_converter,
+    parse_record_schema,
+    single_object_framing,
+    spark_type,
+)
 from headrace.columns.errors import RegistryError
 from headrace.columns.registry.client import Registry
 from headrace.columns.schema.columns import SchemaError
@@ -55,7 +60,7 @@ class Encoder:
             EncodeError: a row does not fit the schema. The text has its number.
         """
         schema = parse_record_schema(self._text)
-        convert_maps = _make_map_converter(spark_type(schema))
+        convert_maps = make_map_converter(spark_type(schema), _to_dictionary)
         first = 0
         for batch in batches:
             column_index = batch.schema.names.index(VALUE)
@@ -149,31 +154,6 @@ def _find_schema_id(options: EncodeOptions) -> int:
     return schema_id
 
 
-def _make_map_converter(kind: DataType) -> Callable[[Json], Json] | None:
-    """Return a function that converts Arrow's maps to dictionaries; None without maps."""
-    if isinstance(kind, StructType):
-        converters = {field.name: _make_map_converter(field.kind) for field in kind.fields}
-        map_fields = [
-            (name, convert) for name, convert in converters.items() if convert is not None
-        ]
-
-        def convert_struct(value: Json) -> Json:
-            if value is not None:
-                for name, convert in map_fields:
-                    value[name] = convert(value[name])
-            return value
-
-        return convert_struct if map_fields else None
-    if isinstance(kind, ArrayType):
-        convert_element = _make_map_converter(kind.element)
-        if convert_element is None:
-            return None
-        return lambda value: (
-            None if value is None else [convert_element(element) for element in value]
-        )
-    if isinstance(kind, MapType):
-        convert_value = _make_map_converter(kind.value) or (lambda value: value)
-        return lambda value: (
-            None if value is None else {key: convert_value(map_value) for key, map_value in value}
-        )
-    return None
+def _to_dictionary(pairs: Json, convert_value: Callable[[Json], Json]) -> Json:
+    """Return a map of Arrow, which is pairs, as a dictionary."""
+    return {key: convert_value(value) for key, value in pairs}
