@@ -209,6 +209,7 @@ def write_basic(properties: Properties, body_size: int) -> bytes:
     Raises:
         CannotConvert: the headers exceed the limits of a field table.
     """
+    # One function, because the properties are in the order of their flags.
     flags = 0
     parts: list[bytes] = []
     carried: dict[str, bytes] = {}

@@ -106,6 +106,7 @@ def write_message(
     Raises:
         CannotConvert: a transfer of 0-9 has no form for a property.
     """
+    # One function, because the fields are in the order of the method's arguments.
     headers = list(properties.headers or ())
     transaction_id = _pop_field(headers, TRANSACTION_ID, STR16)
     security_token = _pop_field(headers, SECURITY_TOKEN, VBIN16)

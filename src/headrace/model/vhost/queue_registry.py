@@ -177,10 +177,7 @@ class QueueRegistry(Topology):
                 self._check_same(existing, durable, exclusive, auto_delete, arguments, owner)
             self._count_redeclaration(existing)
             return existing
-        if name:
-            self._check_name("queue", name)
-        else:
-            name = fresh_name or self._fresh_name()
+        name = self._choose_name(name, fresh_name)
         plan = lifetime_policies.LifetimePlan(
             arguments, exclusive, auto_delete, self._queue_subject(name)
         )
@@ -210,6 +207,13 @@ class QueueRegistry(Topology):
         self._invalidate_routes()
         self._report_created(queue)
         return queue
+
+    def _choose_name(self, name: str, fresh_name: str) -> str:
+        """Return the name of a new queue: a valid one, ``fresh_name``, or a generated one."""
+        if not name:
+            return fresh_name or self._fresh_name()
+        self._check_name("queue", name)
+        return name
 
     def _find_declared(self, name: str, owner: object) -> Queue:
         """Return the queue that a passive declaration names, and record its use."""

@@ -168,6 +168,7 @@ class ContentReader:
             The offset after the delivery; -1 to wait for more input; 0 if its frames are to be read
             one by one.
         """
+        # This is one function because several would have to pass the positions, which are C locals.
         head = end + 1
         waits = length - pos < INLINE_WAIT_MAX and not self.is_replaying
         if length - head < C_PAYLOAD_AT:
