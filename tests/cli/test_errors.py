@@ -70,7 +70,10 @@ def test_what_a_broker_refuses(
     ("arguments", "said"),
     [
         (("get", ""), "Invalid value for 'QUEUE': a name cannot be empty"),
-        (("peek", "q" * 256), "Invalid value for 'QUEUE': a name has 255 bytes at most, not 256"),
+        (
+            ("peek", "q" * 256),
+            "Invalid value for 'QUEUE': a name may have at most 255 bytes, not 256",
+        ),
         (
             ("messages", "move", "a", "b\udcff"),
             r"Invalid value for 'TO': b\udcff is not valid UTF-8",

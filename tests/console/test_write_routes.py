@@ -247,7 +247,7 @@ def test_a_payload_above_the_limit_is_refused(console: LocalConsole) -> None:
     write(console, "PUT", "queues/%2F/never")
     sent = {"routing_key": "never", "payload": "x" * ((16 << 20) + 1)}
     status, reason = refused(console, "POST", "exchanges/%2F/amq.default/publish", sent)
-    assert (status, reason) == (400, "a payload has 16777216 bytes at most")
+    assert (status, reason) == (400, "a payload may have at most 16777216 bytes")
     wanted = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
     assert console.ask("POST", "/api/queues/%2F/never/get", wanted).json == []
 

@@ -70,7 +70,7 @@ class Name(click.types.StringParamType):
         if not size and not self._optional:
             self.fail("a name cannot be empty", param, ctx)
         if size > NAME_SIZE_MAX:
-            self.fail(f"a name has {NAME_SIZE_MAX} bytes at most, not {size}", param, ctx)
+            self.fail(f"a name may have at most {NAME_SIZE_MAX} bytes, not {size}", param, ctx)
         return value
 
     def shell_complete(

@@ -90,7 +90,9 @@ class Events:
         if listener in self._listeners:
             return
         if len(self._listeners) >= LISTENERS_MAX:
-            raise ResourceError(f"a broker has {LISTENERS_MAX} listeners to its events at most")
+            raise ResourceError(
+                f"a broker may have at most {LISTENERS_MAX} listeners to its events"
+            )
         self._listeners.append(listener)
         self.has_listeners = True
 

@@ -68,15 +68,17 @@ class Facts:
             return
         if len(value) > FACT_VALUE_MAX:
             raise ResourceError(
-                f"a fact has {FACT_VALUE_MAX} bytes at most; '{key.decode('utf-8', 'replace')}' "
-                f"would have {len(value)}"
+                f"a fact may have at most {FACT_VALUE_MAX} bytes; "
+                f"'{key.decode('utf-8', 'replace')}' would have {len(value)}"
             )
         current = self._values.get(key)
         if current is None and len(self._values) >= FACTS_MAX:
-            raise ResourceError(f"a virtual host keeps {FACTS_MAX} facts at most")
+            raise ResourceError(f"a virtual host may have at most {FACTS_MAX} facts")
         growth = len(value) - len(current) if current is not None else len(key) + len(value)
         if growth > 0 and self._size + growth > FACTS_BYTES_MAX:
-            raise ResourceError(f"the facts of a virtual host have {FACTS_BYTES_MAX} bytes at most")
+            raise ResourceError(
+                f"the facts of a virtual host may have at most {FACTS_BYTES_MAX} bytes"
+            )
 
     def check_room(self, count: int, size: int) -> None:
         """Check that ``count`` more facts with ``size`` bytes in all fit.

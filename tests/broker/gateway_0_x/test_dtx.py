@@ -273,7 +273,7 @@ QUEUE = "amq.headrace.transactions"
         (b'{"do": "commit"}', "commit needs an xid"),
         (b'{"do": "dance", "xid": "x"}', "there is no request 'dance'"),
         (b'{"do": "commit", "xid": "no such"}', "the xid no such is unknown"),
-        (b" " * 5000, "4096 bytes at most"),
+        (b" " * 5000, "at most 4096 bytes"),
     ],
 )
 def test_a_bad_request_is_answered(talk: Client, name: str, body: bytes, error: str) -> None:

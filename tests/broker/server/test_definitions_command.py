@@ -860,7 +860,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"queues": [7]}, "$.queues[0]: an object is needed, not a number"),
     (altered("queues", name=7), "$.queues[0].name: a string is needed, not a number"),
     (altered("queues", name=None), "$.queues[0].name: the field is missing"),
-    (altered("queues", name=""), "$.queues[0].name: a queue has a name"),
+    (altered("queues", name=""), "$.queues[0].name: a queue must have a name"),
     (
         altered("queues", name="q" * 256),
         "$.queues[0].name: a string of at most 255 bytes is needed",
@@ -881,7 +881,7 @@ WRONG: list[tuple[Any, str]] = [
     (altered("queues", arguments=[1]), "$.queues[0].arguments: an object is needed, not a list"),
     (
         altered("queues", arguments={"x-max-length": 1 << 64}),
-        "$.queues[0].arguments.x-max-length: a whole number has 64 bits at most",
+        "$.queues[0].arguments.x-max-length: a whole number may have at most 64 bits",
     ),
     (
         altered("queues", arguments={"x-max-length": "many"}),
@@ -954,7 +954,7 @@ TEXTS: list[tuple[bytes, str]] = [
     (b'{"queues": [' + b"9" * 5000 + b"]}", "$: this is not valid JSON: Exceeds the limit"),
     (
         b'{"queues": [{"name": "' + b"q" * 300_000 + b'"}]}',
-        "$.queues[0]: an element has 262144 characters at most",
+        "$.queues[0]: an element may have at most 262144 characters",
     ),
 ]
 
@@ -1003,9 +1003,9 @@ LINES: list[tuple[bytes, str]] = [
         b'{"section": "queues", "first": 1e400, "values": []}',
         "each line must be a JSON object: the number 1e400 is larger than a double can be",
     ),
-    (b'{"section": "color", "first": 0, "values": []}', "a line has a section and values"),
-    (b'{"section": "queues", "first": 0, "values": {}}', "a line has a section and values"),
-    (b'{"section": "queues", "values": []}', "a line has the index of its first value"),
+    (b'{"section": "color", "first": 0, "values": []}', "a line must have a section and values"),
+    (b'{"section": "queues", "first": 0, "values": {}}', "a line must have a section and values"),
+    (b'{"section": "queues", "values": []}', "a line must have the index of its first value"),
     (b'{"section": "queues", "first": true, "values": []}', "the index of its first value"),
     (b'{"section": "queues", "first": 7, "values": [8]}', "$.queues[7]: an object is needed"),
     (

@@ -240,7 +240,9 @@ def test_nothing_is_rejected_in_advance_that_would_be_lost(monkeypatch: pytest.M
     monkeypatch.setattr("headrace.model.lease.rejects.REJECTED_MAX", 2)
     rejects.set_verdict(lease, 0, 5, [1, 2])
     rejects.set_verdict(lease, 0, 5, [3, 4])
-    with pytest.raises(ResourceError, match="2 numbers of a lease are rejected in advance at most"):
+    with pytest.raises(
+        ResourceError, match="at most 2 numbers of a lease may be rejected in advance"
+    ):
         rejects.set_verdict(lease, 0, 3, [0])
     assert rejects.ranges(lease, 0, 5) == [(3, 5)]
 

@@ -246,7 +246,7 @@ def read_file(file: str) -> Document:
         for section, index, value in document.elements():
             check_nested(value, f"$.{section}[{index}]")
             if len(json.dumps(value)) > ELEMENT_CHARACTERS_MAX:
-                text = f"an element has {ELEMENT_CHARACTERS_MAX} characters at most"
+                text = f"an element may have at most {ELEMENT_CHARACTERS_MAX} characters"
                 raise DocumentError(f"$.{section}[{index}]", text)
     except DocumentError as error:
         raise click.ClickException(f"{file}: {error}; nothing was changed") from None

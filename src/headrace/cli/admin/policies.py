@@ -57,7 +57,7 @@ def read_definition(text: str) -> object:
     if text == "-":
         text = sys.stdin.read(CHARACTERS_MAX + 1)
     if len(text) > CHARACTERS_MAX:
-        raise click.ClickException(f"a definition has {CHARACTERS_MAX} characters at most")
+        raise click.ClickException(f"a definition may have at most {CHARACTERS_MAX} characters")
     try:
         return read_json(text)
     except UnfitValue as error:

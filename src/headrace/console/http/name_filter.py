@@ -109,7 +109,7 @@ def compile_name_test(
         substring = name.lower()
         return lambda text: substring in text.lower()
     if len(name) > size_max:
-        raise HttpError(400, f"a pattern has {size_max} characters at most")
+        raise HttpError(400, f"a pattern may have at most {size_max} characters")
     options = re2.Options()
     options.case_sensitive = not ignore_case
     options.log_errors = False

@@ -231,7 +231,7 @@ class HttpApplication:
             reason = "the Host header names no host of this server; console_names allows others"
             raise HttpError(421, reason)
         if sum(len(name) + len(value) for name, value in request.raw_headers) > HEADERS_BYTES_MAX:
-            raise HttpError(431, f"headers have {HEADERS_BYTES_MAX} bytes at most", closes=True)
+            raise HttpError(431, f"headers may have at most {HEADERS_BYTES_MAX} bytes", closes=True)
 
     async def _identify(
         self, request: BaseRequest, route: Route | None

@@ -111,7 +111,7 @@ def read_set(text: bytes) -> list[Key]:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("not a JSON Web Key Set") from None
     if not isinstance(entries, list) or len(entries) > KEYS_MAX:
-        raise ValueError(f"a set holds a list of {KEYS_MAX} keys at most")
+        raise ValueError(f"a set of keys must have a list of at most {KEYS_MAX} keys")
     keys = []
     for entry in entries:
         if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":

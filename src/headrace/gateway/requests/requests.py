@@ -259,7 +259,7 @@ class RequestService(Consumer):
         if permission and not self.context.access.allowed(user, self.vhost.name, permission, name):
             answer.send(failure("refused", f"{permission} access to '{name}' refused"))
         elif body_size > self.bytes_max:
-            answer.send(failure("limit", f"a request has {self.bytes_max} bytes at most"))
+            answer.send(failure("limit", f"a request may have at most {self.bytes_max} bytes"))
         else:
             self.handle(connection, join_body_frames(data, end + 1, len(data)), answer)
 

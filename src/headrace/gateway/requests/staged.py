@@ -69,7 +69,7 @@ def commit(call: RequestCall) -> Steps:
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         call.refuse("bad-request", "'branches' is not a list of strings")
     if len(texts) > STAGES_MAX:
-        call.refuse("limit", f"a batch is the work of {STAGES_MAX} attempts at most")
+        call.refuse("limit", f"a batch may have at most {STAGES_MAX} attempts")
     stages = [Stage.parse(text) for text in texts]
     batch = call.number("batch", maximum=BATCH_MAX)
     answer: RequestAnswer = yield from call.vhost.sinks.commit(

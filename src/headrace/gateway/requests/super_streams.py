@@ -47,7 +47,7 @@ def add(call: RequestCall) -> RequestAnswer:
     call.allow("read", exchange.name)
     existing = sorted_partitions(exchange)
     if len(existing) >= PARTITIONS_MAX:
-        call.refuse("limit", f"a super stream has {PARTITIONS_MAX} partitions at most")
+        call.refuse("limit", f"a super stream may have at most {PARTITIONS_MAX} partitions")
     stream = call.text("stream")
     if all(partition.stream.name != stream for partition in existing):
         call.allow("configure", stream)

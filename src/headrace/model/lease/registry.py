@@ -394,7 +394,7 @@ class Leases:
         if not queue.durable or queue.is_hidden:
             raise InvalidArgument(f"{subject} is not durable, as a lease is")
         if len(self._leases) >= LEASES_MAX:
-            raise ResourceError(f"a virtual host has {LEASES_MAX} leases at most")
+            raise ResourceError(f"a virtual host may have at most {LEASES_MAX} leases")
         name = f"{PREFIX}{queue.name}.{group}"
         if len(name.encode()) > NAME_BYTES_MAX or name in vhost.queues:
             name = f"{PREFIX}{queue.id}#.{group}"

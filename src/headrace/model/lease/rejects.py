@@ -52,7 +52,7 @@ class Rejects:
                 f"{last} is beyond the lease, which ends with {lease.log.next_offset}"
             )
         if last - first > VERDICT_NUMBERS_MAX:
-            raise ResourceError(f"a verdict is on {VERDICT_NUMBERS_MAX} numbers at most")
+            raise ResourceError(f"a verdict may name at most {VERDICT_NUMBERS_MAX} numbers")
         if rejected and not has_dead_letters(lease):
             raise PreconditionFailed(
                 f"queue '{lease.source.name}' has no dead-letter exchange: rejected messages "
@@ -77,7 +77,7 @@ class Rejects:
                 growth += new_bits.bit_count() - old_bits.bit_count()
         if growth > 0 and self.count(lease) + growth > REJECTED_MAX:
             raise ResourceError(
-                f"{REJECTED_MAX} numbers of a lease are rejected in advance at most"
+                f"at most {REJECTED_MAX} numbers of a lease may be rejected in advance"
             )
         values = {_key(lease, block): _value(bits) for block, bits in changes.items()}
         for key, value in values.items():

@@ -152,7 +152,7 @@ def read_policy(name: str, value: object) -> Policy:
         InvalidArgument: the policy is malformed, or contradicts itself.
     """
     if len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX or not name.isprintable():
-        raise InvalidArgument(f"the name of a policy has {NAME_BYTES_MAX} bytes at most")
+        raise InvalidArgument(f"the name of a policy may have at most {NAME_BYTES_MAX} bytes")
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"policy '{name}' is not an object")
     unknown_fields = set(value) - {"pattern", "definition", "priority", "apply-to", "vhost", "name"}

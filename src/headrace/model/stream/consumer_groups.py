@@ -343,7 +343,7 @@ class ConsumerGroups:
             ResourceError: there would be too many.
         """
         if self._count + more > GROUPS_MAX:
-            raise ResourceError(f"a virtual host has {GROUPS_MAX} groups at most")
+            raise ResourceError(f"a virtual host may have at most {GROUPS_MAX} groups")
 
     # --- Inside -------------------------------------------------------------------------------
 

@@ -197,7 +197,7 @@ def read_arguments(arguments: Mapping[str, object], subject: str) -> StreamReade
             raise _invalid("x-stream-filter", subject, "expected a string or a list of strings")
         if any(len(text.encode()) > FILTER_BYTES_MAX for text in texts):
             raise _invalid(
-                "x-stream-filter", subject, f"a value has {FILTER_BYTES_MAX} bytes at most"
+                "x-stream-filter", subject, f"a value may have at most {FILTER_BYTES_MAX} bytes"
             )
         values = frozenset(texts)
     unfiltered = read_boolean(arguments, "x-stream-match-unfiltered", subject)

@@ -312,7 +312,7 @@ class Branches:
         """Set the time from now within which a branch must be prepared; 0 is the default."""
         branch = self.find(xid)
         if timeout_s > TIMEOUT_MAX_S:
-            raise NotAllowed(f"a timeout is {TIMEOUT_MAX_S} s at most")
+            raise NotAllowed(f"a timeout may be at most {TIMEOUT_MAX_S} s")
         branch.timeout_s = timeout_s or TIMEOUT_DEFAULT_S
         if branch.state is BranchState.ACTIVE and not branch.rollback_reason:
             self._schedule_timeout(branch, branch.timeout_s * 1000)

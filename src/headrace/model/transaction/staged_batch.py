@@ -119,7 +119,7 @@ def build_xid(sink: str, batch: int, branch: str) -> Xid:
     if not 0 < len(sink.encode()) <= SINK_BYTES_MAX or not sink.isprintable():
         raise InvalidArgument(f"a sink's name has 1 to {SINK_BYTES_MAX} printable bytes")
     if not 0 <= batch <= BATCH_MAX:
-        raise InvalidArgument(f"a batch is a number from 0 to {BATCH_MAX}")
+        raise InvalidArgument(f"a batch must be a number from 0 to {BATCH_MAX}")
     if not 0 < len(branch.encode()) <= STAGE_BYTES_MAX:
         raise InvalidArgument(f"staged work has a name of 1 to {STAGE_BYTES_MAX} bytes")
     return Xid(STAGED, global_id(sink, batch), branch.encode())

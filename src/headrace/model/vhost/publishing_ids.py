@@ -123,7 +123,7 @@ class PublishingIds:
         idle = min(states, key=lambda publisher: states[publisher].used_ms)
         if states[idle].used_ms > self._counters.now_ms - IDLE_MS:
             raise ResourceError(
-                f"a virtual host knows {PUBLISHERS_MAX} publishers with publishing ids at most"
+                f"a virtual host may have at most {PUBLISHERS_MAX} publishers with publishing ids"
             )
         self.remove(idle)
 

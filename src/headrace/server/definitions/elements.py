@@ -191,7 +191,7 @@ def read_queue(element: Element) -> Queue:
             arguments = {**arguments, QUEUE_TYPE: kind}
     name = element.text("name")
     if not name:
-        raise element.fail("name", "a queue has a name")
+        raise element.fail("name", "a queue must have a name")
     return Queue(
         element.path,
         element.vhost(),
@@ -249,7 +249,7 @@ def read_tags(element: Element) -> tuple[str, ...]:
     if not isinstance(tags, list):
         raise element.fail("tags", f"a list is needed, not {json_type(tags)}")
     if len(tags) > TAGS_MAX:
-        raise element.fail("tags", f"a user has {TAGS_MAX} tags at most")
+        raise element.fail("tags", f"a user may have at most {TAGS_MAX} tags")
     for index, tag in enumerate(tags):
         path = f"tags[{index}]"
         if not isinstance(tag, str) or not tag or len(tag) > NAME_BYTES_MAX:
@@ -315,9 +315,11 @@ def _read_scram(element: Element) -> ScramKeys | None:
 
 def _check_argument(name: str, value: object, path: str) -> None:
     if len(name.encode()) > NAME_BYTES_MAX:
-        raise DocumentError(path, f"the name of an argument has {NAME_BYTES_MAX} bytes at most")
+        raise DocumentError(
+            path, f"the name of an argument may have at most {NAME_BYTES_MAX} bytes"
+        )
     if isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
-        raise DocumentError(path, "a whole number has 64 bits at most")
+        raise DocumentError(path, "a whole number may have at most 64 bits")
     if isinstance(value, dict):
         for key, item in value.items():
             _check_argument(key, item, member(path, key))

@@ -43,7 +43,9 @@ def check_rule(key: Key, value: object) -> str:
             if unknown:
                 return unknown_key(min(unknown))
             if len(str(definition)) > DEFINITION_CHARACTERS_MAX:
-                raise InvalidArgument(f"a definition has {DEFINITION_CHARACTERS_MAX} characters")
+                raise InvalidArgument(
+                    f"a definition may have at most {DEFINITION_CHARACTERS_MAX} characters"
+                )
     check_parameter(key.component, key.name, value)
     return ""
 

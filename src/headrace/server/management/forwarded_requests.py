@@ -83,7 +83,7 @@ class ForwardedClient(OperatorClient):
     def act_as(self, call: Call) -> None:
         """Act as the operator's user; the request is not forwarded again."""
         if "vhost" not in call.request and call.request["do"] not in SAMPLES:
-            raise OperationRefused("bad-request", "a forwarded request is for one virtual host")
+            raise OperationRefused("bad-request", "a forwarded request must name one virtual host")
         call.user = self.user
         call.forwarded = True
 

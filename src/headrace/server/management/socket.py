@@ -213,7 +213,9 @@ class SocketClient(OperatorClient):
         try:
             return await asyncio.wait_for(self.reader.readline(), IDLE_S)
         except ValueError:
-            raise OperationRefused("limit", f"a line has {LINE_SIZE_MAX} bytes at most") from None
+            raise OperationRefused(
+                "limit", f"a line may have at most {LINE_SIZE_MAX} bytes"
+            ) from None
 
     async def end(self) -> None:
         """End the answers, then read and drop further input, up to a limit.

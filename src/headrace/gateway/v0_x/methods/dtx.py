@@ -45,7 +45,7 @@ def start(connection: GatewayConnection, channel: Channel, method: DtxStart) -> 
         raise PreconditionFailed("the channel is not in dtx mode")
     identifier = method.dtx_identifier
     if not identifier:
-        raise AmqpError(ReplyCode.SYNTAX_ERROR, "a transaction has no empty identifier")
+        raise AmqpError(ReplyCode.SYNTAX_ERROR, "the identifier of a transaction must not be empty")
     xid = Xid.parse(identifier)
     branches = connection.vhost.branches
     current_branch = branches.current(channel)

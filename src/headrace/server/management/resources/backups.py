@@ -77,7 +77,7 @@ def read_directories(call: Call) -> tuple[Path, Path | None]:
     name = call.text("name", "")
     if name:
         if call.request.get("directory") is not None:
-            call.refuse("bad-request", "a backup has a 'name' or a 'directory', not both")
+            call.refuse("bad-request", "a backup must have a 'name' or a 'directory', not both")
         base = call.text("base", "")
         directory = named_directory(call, "name", name)
         return directory, named_directory(call, "base", base) if base else None

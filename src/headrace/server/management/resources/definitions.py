@@ -174,10 +174,10 @@ async def plan_lines(
     while (line := await call.receive()) is not None:
         section, values = line.get("section"), line.get("values")
         if section not in SECTIONS or not isinstance(values, list):
-            call.refuse("bad-request", "a line has a section and values")
+            call.refuse("bad-request", "a line must have a section and values")
         first = line.get("first")
         if not isinstance(first, int) or isinstance(first, bool):
-            call.refuse("bad-request", "a line has the index of its first value")
+            call.refuse("bad-request", "a line must have the index of its first value")
         count += len(values)
         if count > ELEMENTS_MAX:
             call.refuse("limit", f"there are more than {ELEMENTS_MAX} elements")

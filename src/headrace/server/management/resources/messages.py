@@ -288,7 +288,7 @@ async def read_payload(call: Call) -> bytes:
         parts.append(payload_part(call, line, encoding))
         size += len(parts[-1])
         if size > PAYLOAD_BYTES_MAX:
-            call.refuse("limit", f"a payload has {PAYLOAD_BYTES_MAX} bytes at most")
+            call.refuse("limit", f"a payload may have at most {PAYLOAD_BYTES_MAX} bytes")
     return b"".join(parts)
 
 

@@ -69,7 +69,7 @@ def read_copy_keys(call: Call, headers: dict[str, object]) -> list[str]:
             call.refuse("bad-request", f"header '{name}' is not a list of routing keys")
         keys += routing_keys
     if len(keys) > KEYS_MAX:
-        call.refuse("limit", f"a message has {KEYS_MAX} further routing keys at most")
+        call.refuse("limit", f"a message may have at most {KEYS_MAX} further routing keys")
     return keys
 
 
