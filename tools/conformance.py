@@ -29,7 +29,7 @@ from headrace.conformance.rules import RULES
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs" / "reference"
 NOT_KEPT = "Not kept"
-COLUMNS = "| Rule | Sentence | Level | Modules | Tests |"
+COLUMNS = "| Rule | Subject | Sentence | Level | Modules | Tests |"
 RULE_ID = re.compile(
     r"\b0-(?:9-1|9|10)/[\w.#-]*\w"
 )  # In a comment of the line that keeps the rule.
@@ -40,11 +40,12 @@ HEAD = """# Conformance
 
 `make conformance` generates this page from the tests' `rule` markers and
 `conformance-reasons.json`; `conformance.json` has the same data. AMQP {titles} make {count}
-normative statements. A row states a rule in our words. Its level is the standard's word: where
-*the standard says MUST NOT*, it forbids the contrary of the sentence. The other columns are the
-modules of `src/headrace` that keep the rule (a comment there has its id), and the tests that would
-fail if it were broken, or the reason why there is no such test. {broken} rules of 0-9-1 are not
-kept, on purpose: {names}. Statements about clients are proven with Headrace's client.
+normative statements. A row states a rule in our words. Its subject is the class, method or field of
+the standard. Its level is the standard's word: where *the standard says MUST NOT*, it forbids the
+contrary of the sentence. The other columns are the modules of `src/headrace` that keep the rule (a
+comment there has its id), and the tests that would fail if it were broken, or the reason why there
+is no such test. {broken} rules of 0-9-1 are not kept, on purpose: {names}. Statements about clients
+are proven with Headrace's client.
 0-8 has no separate rules here: it states those of 0-9 in other words.
 
 Rules that are visible from outside can be checked on any broker:
@@ -172,7 +173,7 @@ def as_page(tests: dict[str, list[str]], reasons: dict[str, str]) -> str:
     lines.append(_row("all", len(RULES), total))
     kept = places()
     for version, title in TITLES.items():
-        lines.append(f"\n## {title}\n\n{COLUMNS}\n|---|---|---|---|---|\n")
+        lines.append(f"\n## {title}\n\n{COLUMNS}\n|---|---|---|---|---|---|\n")
         for name, rule in RULES.items():
             if rule.version != version:
                 continue
@@ -183,7 +184,8 @@ def as_page(tests: dict[str, list[str]], reasons: dict[str, str]) -> str:
             number = name.partition("/")[2]
             level = f"the standard says {rule.level}" if "NOT" in rule.level else rule.level
             where = "<br>".join(f"`{path}`" for path in kept.get(name, ()))
-            lines.append(f"| {number} | {rule.sentence} | {level} | {where} | {verdict} |\n")
+            cells = (number, rule.where, rule.sentence, level, where, verdict)
+            lines.append(f"| {' | '.join(cells)} |\n")
     return "".join(lines)
 
 
