@@ -134,6 +134,7 @@ class Received(Message):
 
     exchange: str = field(default="", kw_only=True)
     routing_key: str = field(default="", kw_only=True)
+    # Keeps 0-9-1/s005, 0-9/redelivered#hinting.
     redelivered: bool = field(default=False, kw_only=True)
     delivery_tag: int = field(default=0, kw_only=True)
     consumer_tag: str = field(default="", kw_only=True)  # "" when `get` fetched it.

@@ -75,6 +75,7 @@ class Batch:
             self._all_settled.set()
 
 
+# Keeps 0-9-1/s122, 0-9-1/tx#01, 0-9-1/tx#03.
 class Transaction:
     """A transaction: commits at the end of an `async with` block, rolls back when it raises.
 

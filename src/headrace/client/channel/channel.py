@@ -91,7 +91,6 @@ class DeliverySink(Protocol):
     def fail(self, error: ClientError) -> None:
         """Handle the end of the channel, which is closed for good."""
 
-    # Keeps 0-9-1/channel.close-ok#01, 0-9/channel.close-ok#reporting.
     def lost(self) -> None:
         """Handle the loss of the connection, after which the channel may open again."""
 
@@ -137,6 +136,7 @@ class Channel(Declarations, Publishing, NativeMethods, AsyncClosing):
             if resume
         }
 
+    # Keeps 0-9-1/channel.close-ok#01, 0-9/channel.close-ok#reporting.
     async def close(self) -> None:
         """Close the channel: unconfirmed publishes fail, unacked messages are requeued."""
         if self._error is not None:
@@ -325,8 +325,12 @@ class Channel(Declarations, Publishing, NativeMethods, AsyncClosing):
         call.future.add_done_callback(ended)
         return call.future
 
+    # Keeps 0-9-1/basic.reject#03, 0-9/basic.reject#03.
     def put_back(self, deliveries: Iterable[Delivery]) -> None:
-        """Requeue deliveries that were not handed to the program."""
+        """Requeue deliveries that were not handed to the program.
+
+        By itself the client rejects only messages that the program did not take or process.
+        """
         for delivery in deliveries:
             if not delivery.settled and self._link is not None and self.is_current(delivery.epoch):
                 delivery.settled = True
@@ -485,6 +489,7 @@ class Channel(Declarations, Publishing, NativeMethods, AsyncClosing):
                     where = (method.class_id, method.method_id)
                     self._fail(channel_closed(method.reply_code, method.reply_text, where))
                     self.connection.forget(self)
+            # Keeps 0-9-1/channel.flow#02, 0-9/channel.flow#bidirectional.
             case ChannelFlow():
                 if method.active:
                     self._flow.set()

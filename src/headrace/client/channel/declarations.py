@@ -172,8 +172,12 @@ class Declarations(ChannelBase):
         request = _exchange_binding(ExchangeUnbind, destination, source, routing_key, arguments)
         await self._change(request, ExchangeUnbindOk)
 
+    # Keeps 0-9-1/s046, 0-9-1/s082.
     async def _change(self, request: MethodBase, reply: type[Reply]) -> Reply:
-        """Send a request that changes the topology, and record it once the broker has answered."""
+        """Send a request that changes the topology, and record it once the broker has answered.
+
+        A reconnection declares recorded queues and exchanges again, but not deleted ones.
+        """
         answer = await self._call(request, reply)
         self.topology.record(request)
         return answer

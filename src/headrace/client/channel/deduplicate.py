@@ -8,7 +8,7 @@ have processed. `redelivered` is only a hint, so the message id decides.
 from __future__ import annotations
 
 
-# Keeps 0-9/tx#01, 0-10/s101, 0-10/s102.
+# Keeps 0-9-1/s005, 0-9/tx#01, 0-9/redelivered#hinting, 0-10/s101, 0-10/s102.
 class Deduplicator:
     """The ids of the last acked messages, at most `size`."""
 

@@ -56,7 +56,6 @@ class ChannelPort(Protocol):
         """Requeue a delivery that the program has in hand, unless it is settled."""
 
 
-# Keeps 0-9-1/s005, 0-9/redelivered#hinting.
 @dataclass(slots=True, eq=False, repr=False)
 class DeliveryBase(Received):
     """The base of deliveries: a received message and the channel that delivered it."""
@@ -90,7 +89,6 @@ class Delivery(DeliveryBase):
         """Refuse the message: requeue it, or without `requeue` dead-letter or drop it."""
         return await self.channel.settle(self, ack=False, multiple=multiple, requeue=requeue)
 
-    # Keeps 0-9-1/basic.reject#03, 0-9/basic.reject#03.
     async def reject(self, *, requeue: bool = False) -> bool:
         """Refuse the message for good: dead-letter or drop it, or with `requeue` requeue it."""
         return await self.channel.settle(self, ack=False, multiple=False, requeue=requeue)

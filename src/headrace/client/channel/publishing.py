@@ -121,7 +121,6 @@ class Publishing(ChannelBase):
                 break
         return await batch.finish()
 
-    # Keeps 0-9-1/s122, 0-9-1/tx#01, 0-9-1/tx#02, 0-9-1/tx#03.
     def transaction(self) -> Transaction:
         """Return a context manager whose publishes and acks take effect together, or not at all.
 

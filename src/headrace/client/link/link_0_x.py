@@ -454,7 +454,7 @@ class Link(asyncio.Protocol):
     def eof_received(self) -> None:
         """Handle the end of the broker's stream."""
 
-    # Keeps 0-10/s029.
+    # Keeps 0-9-1/connection.close-ok#01, 0-9/connection.close-ok#reporting, 0-10/s029.
     def connection_lost(self, error: Exception | None) -> None:
         """Wake all waiters and report the end to the connection, once for each socket.
 
@@ -560,7 +560,7 @@ class Link(asyncio.Protocol):
             case ConnectionCloseOk():
                 self._hang_up()
 
-    # Keeps 0-9/connection.redirect#usage, 0-10/s026.
+    # Keeps 0-10/s026.
     def redirect(self, hosts: Sequence[str]) -> None:
         """Handle a redirection to one of `hosts` ("host:port") in place of open-ok."""
         self.redirected = clean_hosts(hosts)
@@ -577,8 +577,13 @@ class Link(asyncio.Protocol):
             self._transport.close()
             self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
 
-    # Keeps 0-9/connection.start#client-support.
+    # Keeps 0-9-1/connection.start#03, 0-9/connection.start#client-support.
     def _start(self, method: ConnectionStart) -> None:
+        """Send the login.
+
+        Raises:
+            ConnectFailed: the broker suggests another version; `fail` then closes the socket.
+        """
         self.server_properties = method.server_properties
         suggested = (method.version_major, method.version_minor)
         if suggested not in SUGGESTED_VERSIONS[self.settings.version]:
@@ -613,6 +618,8 @@ class Link(asyncio.Protocol):
             raise ProtocolViolation("a challenge before the login")
         return self.login.answer(challenge)
 
+    # Keeps 0-9-1/s015, 0-9-1/s017, 0-9/connection.tune.frame-max#minimum,
+    # 0-9/connection.tune-ok.frame-max#minimum.
     def _tune(self, method: ConnectionTune) -> None:
         """Send the lower of both peers' limits; 0 means no limit (0-9-1/1.4.2.6)."""
         if self.login is not None:

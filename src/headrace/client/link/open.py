@@ -30,6 +30,7 @@ LINKS: dict[Version, type[Link]] = {
 }
 
 
+# Keeps 0-9/connection.redirect#usage.
 async def open_link(
     settings: Settings,
     owner: LinkOwner,

@@ -257,6 +257,7 @@ class FileClass(FilePort):
             return False
         return consumer.automatic or (self.limits.allows() and self.shared.allows())
 
+    # Keeps 0-9/file.qos.prefetch-count#01, 0-9/file.reject.requeue#01.
     def evaluate(self, consumer: FileConsumer, message: Message) -> int:
         """Return ACCEPTED if a file may be delivered to a consumer now, else NEVER or NO_ROOM."""
         if message.seq in self.refused:
@@ -266,7 +267,7 @@ class FileClass(FilePort):
             return ACCEPTED
         return NO_ROOM
 
-    # Keeps 0-10/s225.
+    # Keeps 0-9/file.open.content-size#01, 0-10/s225.
     def deliver(self, consumer: FileConsumer, message: Message) -> None:
         """Offer a file of a queue to the client by file.open."""
         data = message.data
@@ -303,6 +304,7 @@ class FileClass(FilePort):
             self.limits.remove(message.body_size)
             self.shared.remove(message.body_size)
 
+    # Keeps 0-9/file.open-ok.staged-size#01.
     def open_ok(self, staged: int) -> None:
         """Send the offered file from ``staged`` on, the bytes that the client has already."""
         transfer = self.transfer

@@ -162,7 +162,7 @@ class FileUploads:
         self.excess = False
         return StageSink(self, part)
 
-    # Keeps 0-9/file.open.content-size#01, 0-10/s216, 0-9/file#01, 0-10/s202.
+    # Keeps 0-9/file#01, 0-10/s216, 0-10/s202.
     def append(self, part: StagedBody, data: bytes) -> None:
         """Append to a body."""
         if part is not self.part:
@@ -179,6 +179,7 @@ class FileUploads:
         if part is self.part:
             self.suspend_upload()
 
+    # Keeps 0-9/file.open.content-size#01.
     def finish_stage(self) -> None:
         """Check that the body has the size that file.open announced."""
         part = self.part
@@ -308,6 +309,7 @@ class FileUploads:
             self.vhost.deliver(message, queues, True)
         self.watch(cast("list[FileQueue]", find_lanes(queues, KIND_FILE)))
 
+    # Keeps 0-9/channel.flow#throttling, 0-9/file#02.
     def watch(self, lanes: Iterable[FileQueue]) -> None:
         """Request the client to stop publishing while a queue that it publishes to is full."""
         full = [lane for lane in lanes if lane.is_full()]

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from headrace.model.queue_kinds.content_lanes import ContentClassQueue, FileQueue, PacketQueue
 
 
-# Keeps 0-9/basic.publish.exchange#03, 0-9/file.publish.exchange#03,
-# 0-9/message.transfer.destination#03, 0-9/stream.publish.exchange#03, 0-9-1/s105, 0-10/s221,
-# 0-10/s248.
+# Keeps 0-9/file.publish.exchange#03, 0-9/stream.publish.exchange#03, 0-10/s221, 0-10/s248.
 def find_lanes(queues: Iterable[Queue], content_class: int) -> list[ContentClassQueue]:
     """Return the lanes of one content class in these queues.
 

@@ -49,7 +49,7 @@ class PacketRate:
             self.next_ms = max(self.next_ms, now_ms - BURST_MS) + size * 1000 / self.rate
 
 
-# Keeps 0-9/stream.consume#02, 0-10/s241, 0-9/stream#03, 0-10/s237.
+# Keeps 0-9/stream#03, 0-10/s241, 0-10/s237.
 class StreamConsumer(Consumer):
     """A consumer of packets."""
 
@@ -71,6 +71,7 @@ class StreamConsumer(Consumer):
         self.packets.remove_consumer(self)
 
 
+# Keeps 0-9/stream.consume#02.
 class PacketClass(ContentClassPort):
     """Packets of one channel or session."""
 

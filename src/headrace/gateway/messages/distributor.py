@@ -88,6 +88,7 @@ class Distributor:
 
     # --- Distribution ---------------------------------------------------------------------------
 
+    # Keeps 0-9-1/s085, 0-9-1/basic#01, 0-9/basic#01, 0-9/message#01.
     def distribute(
         self, publish: Publish, route: Route, buffer: bytes | bytearray, start: int, end: int
     ) -> int:

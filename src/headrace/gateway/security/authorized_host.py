@@ -187,6 +187,7 @@ class AuthorizedHost:
             session=session,
         )
 
+    # Keeps 0-9/queue.declare.queue#reserved-prefix.
     def _check_new_queue(self, name: str, arguments: Arguments, alternate: str) -> None:
         if self.dialect is not Dialect.V0_9_1:
             self._refuse_reserved(QUEUE, name)
@@ -365,8 +366,8 @@ class AuthorizedHost:
                 if binding != Binding(binding.source, binding.destination, key, arguments):
                     self.vhost.unbind(source, destination, key, binding.arguments, self.owner)
 
-    # Keeps 0-9-1/s072, 0-9-1/s073, 0-9/queue.unbind#01, 0-9/queue.unbind.queue#02,
-    # 0-9/queue.unbind.exchange#03, 0-10/s174.
+    # Keeps 0-9-1/s072, 0-9-1/s073, 0-9/queue.unbind.queue#02, 0-9/queue.unbind.exchange#03,
+    # 0-10/s174.
     def unbind(self, source: str, destination: Destination, key: str, arguments: Arguments) -> bool:
         """Remove a binding, in 0-10 all bindings under a key; return True if one existed.
 

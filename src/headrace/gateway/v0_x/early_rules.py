@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# Methods whose errors close the connection; in 0-9-1 by 0-9-1/queue.unbind#01.
+# Methods whose errors close the connection, except for a missing queue or exchange.
+# Keeps 0-9-1/queue.unbind#01, 0-9/queue.bind#failure, 0-9/queue.unbind#01.
 FATAL = frozenset({"queue.bind", "queue.unbind"})
 FATAL_0_9_1 = frozenset({"queue.unbind"})
 CLOSES_CHANNEL = ReplyCode.NOT_FOUND  # Closes the channel only.
@@ -33,8 +34,12 @@ def uses_0_9_1(capabilities: Mapping[str, object]) -> bool:
     return any(capabilities.get(name) is True for name in ONLY_0_9_1)
 
 
+# Keeps 0-9-1/queue.unbind#01, 0-9/queue.bind#failure, 0-9/queue.unbind#01.
 def fatal_error(error: Exception) -> Exception:
-    """Return the error to raise for a method of ``FATAL``: it closes the connection."""
+    """Return the error to raise for a method of ``FATAL``: it closes the connection.
+
+    A missing queue or exchange closes the channel only.
+    """
     if isinstance(error, ModelError):
         error = translate(error)
     if (
@@ -46,8 +51,9 @@ def fatal_error(error: Exception) -> Exception:
     return error
 
 
+# Keeps 0-9/queue.unbind#01.
 def check_unbound(was_bound: bool, exchange: str, vhost: str) -> None:
-    """Refuse to remove a binding that did not exist (0-9/queue.unbind#01)."""
+    """Refuse to remove a binding that did not exist; the error closes the connection."""
     if not was_bound:
         raise AmqpError(
             ReplyCode.NOT_FOUND,

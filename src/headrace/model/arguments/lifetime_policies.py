@@ -203,6 +203,7 @@ class LifetimePlan:
         """True if the broker may delete the queue without a request."""
         return self.auto_delete or bool(self.life.scope) or self.life.drained
 
+    # Keeps 0-9-1/s057, 0-9/queue.declare.exclusive#types.
     def owner(
         self, owner: object, session: object, arguments: Mapping[str, object]
     ) -> tuple[object, Mapping[str, object]]:

@@ -488,8 +488,7 @@ class Destination:
         """Show a message of another queue to a browser of this queue."""
         consumer.deliver(message)
 
-    # Keeps 0-9-1/basic.consume#01, 0-9/basic.consume#01, 0-9/message.consume#01,
-    # 0-9/file.consume#01, 0-9/stream.consume#01, 0-10/s089, 0-10/s209, 0-10/s240.
+    # Keeps 0-10/s089, 0-10/s209, 0-10/s240.
     def join_round(self, consumer: Consumer) -> None:
         """Add a consumer to the round and activate it."""
         if self.round is None:

@@ -103,7 +103,7 @@ class Overflow:
             queue.vhost.destruct(queue)
         queue.remove_arrival(message)
 
-    # Keeps 0-9-1/basic#02, 0-9/basic#02, 0-9/message#02, 0-10/s058.
+    # Keeps 0-10/s058.
     def enforce(self, queue: "Queue", message: Message | None) -> None:
         """Apply the policy after ``message`` arrived; None after messages were requeued."""
         policy = self.policy
@@ -119,7 +119,10 @@ class Overflow:
 
     # Keeps 0-9-1/basic#05, 0-9/basic#05, 0-9/message#05, 0-10/s061.
     def drop_head(self, queue: "Queue") -> None:
-        """Drop the oldest messages while the queue is beyond a limit."""
+        """Drop the oldest messages while the queue is beyond a limit, persistent ones too.
+
+        Their order is that of delivery: a higher priority is dropped first.
+        """
         while queue.ready.count and self.exceeds(queue, 0, 0):
             message = queue.ready.pop_oldest()
             if message is None:

@@ -379,6 +379,7 @@ class Queue(Destination):
                 continue
             return message
 
+    # Keeps 0-9-1/basic#09, 0-9-1/basic#10, 0-9/basic#09, 0-9/basic#10.
     def dispatch(self, consumer: Consumer, message: Message) -> None:
         """Deliver a message to a consumer with room."""
         if message.flags & C_REDELIVERED:
@@ -492,7 +493,14 @@ class Queue(Destination):
         self.unacked_bytes -= message.body_size
         message.consumer = None
 
+    # Keeps 0-9-1/s003, 0-9-1/s115, 0-9-1/s116, 0-9-1/basic.deliver#01, 0-9-1/basic.recover#01,
+    # 0-9-1/basic.recover-async#01, 0-9/redelivered#implementation, 0-9/basic.deliver#01,
+    # 0-9/file.deliver#01, 0-9/basic.recover#01, 0-9/message.recover#01.
     def requeue(self, message: Message) -> None:
+        """Return an unacked message to its position, marked redelivered.
+
+        A message beyond the delivery limit is dead-lettered instead.
+        """
         message.flags |= C_REDELIVERED
         if message.deliveries < COUNT_MAX:
             message.deliveries += 1
@@ -533,8 +541,11 @@ class Queue(Destination):
         if message.deadline_ms:
             self.schedule_expiry(message)
 
-    # Keeps 0-9-1/s003, 0-9/redelivered#implementation, 0-10/s065, 0-10/s067.
+    # Keeps 0-9-1/s003, 0-9-1/basic.recover#01, 0-9-1/basic.recover-async#01,
+    # 0-9/redelivered#implementation, 0-9/basic.recover#01, 0-9/message.recover#01, 0-10/s065,
+    # 0-10/s067.
     def redeliver(self, message: Message) -> None:
+        """Deliver an unacked message to its consumer again, marked redelivered."""
         message.flags |= C_REDELIVERED
         if message.flags & C_PAGED and not self.load(message):
             self.unassign(message)
@@ -611,8 +622,12 @@ class Queue(Destination):
         self.ready.sweep_if_stale()
         return deadline_ms
 
+    # Keeps 0-9-1/basic#02, 0-9/basic#02, 0-9/message#02.
     def relieve_memory(self, message: Message) -> None:
-        """Page an arrival out, since memory is short, unless it is near the queue's head."""
+        """Page an arrival out, since memory is short, unless it is near the queue's head.
+
+        Short memory drops no message; only the limits of :class:`Overflow` do.
+        """
         counters = self.counters
         if (
             self.ready.count > RESIDENT_MIN

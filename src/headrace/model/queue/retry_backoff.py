@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DUE_MAX = 512  # Messages that are requeued or dead-lettered in one call.
 
 
-# Keeps 0-9-1/basic.deliver#01, 0-9/basic.deliver#01, 0-9/file.deliver#01, 0-10/s224.
+# Keeps 0-10/s224.
 def is_over_delivery_limit(queue: Queue, message: Message) -> bool:
     """Return True if a message was requeued more often than its queue allows."""
     return 0 <= queue.delivery_limit < message.deliveries

@@ -80,6 +80,7 @@ class ContentClassQueue(Queue):
         self.parent.used_ms = self.counters.now_ms
 
 
+# Keeps 0-9/file#02.
 class FileOverflow(Overflow):
     """Limits that neither reject nor drop a file (0-9/file#02): publishers wait instead."""
 
@@ -88,7 +89,7 @@ class FileOverflow(Overflow):
             queue.guard.check_depth()
 
 
-# Keeps 0-9/file#02, 0-9/file#03, 0-10/s203, 0-10/s205, 0-10/s206.
+# Keeps 0-10/s203, 0-10/s205, 0-10/s206.
 class FileQueue(ContentClassQueue):
     """The lane of a queue for content of class file."""
 
@@ -175,6 +176,7 @@ class FileQueue(ContentClassQueue):
                 publisher.resume_publishing()
 
 
+# Keeps 0-9/stream#01.
 class PacketOverflow(Overflow):
     """Limits that reject no packet, but drop the oldest of the lowest priority."""
 
@@ -186,7 +188,7 @@ class PacketOverflow(Overflow):
                 return
 
 
-# Keeps 0-9/stream#01, 0-9/stream#02, 0-10/s234, 0-10/s235, 0-10/s236, 0-10/s239.
+# Keeps 0-10/s234, 0-10/s235, 0-10/s236, 0-10/s239.
 class PacketQueue(ContentClassQueue):
     """The lane of a queue for stream packets, which are in memory only."""
 
@@ -207,6 +209,7 @@ class PacketQueue(ContentClassQueue):
         if not message.flags & C_GONE:
             self.drop_lowest()
 
+    # Keeps 0-9/stream#01.
     def drop_lowest(self) -> bool:
         """Drop the oldest packet of the lowest priority; return False if there is none."""
         message = self.ready.pop_lowest()

@@ -184,7 +184,6 @@ class Transaction:
             holder = self._holders[queue] = Consumer(queue, "", False)
         return holder
 
-    # Keeps 0-9-1/s119.
     def commit(self) -> int:
         """Execute all operations in one store transaction, and reset this one.
 

@@ -132,7 +132,7 @@ class DeadLetters:
             self._postpone_new()
         return now_ms + PAUSE_MS if self._postponed else 0
 
-    # Keeps 0-9-1/queue.delete#01, 0-9/queue.delete#01, 0-10/s179, 0-10/s180.
+    # Keeps 0-10/s179, 0-10/s180.
     def on_queue_deletion(self, queue: Queue) -> None:
         """Drop the undelivered dead letters and delayed retries of a deleted queue."""
         undelivered = self._undelivered.pop(queue, None)

@@ -50,9 +50,11 @@ class Orphans:
     def __iter__(self) -> Iterator[Queue]:
         return iter(self._queues)
 
+    # Keeps 0-9-1/queue.delete#01, 0-9/queue.delete#01.
     def reroute(self, queue: Queue, user: str) -> bool:
-        """Reroute the ready messages of a deleted queue; ``user`` declared it.
+        """Reroute the ready messages of a deleted queue to its alternate exchange.
 
+        ``user`` declared the queue. Without an alternate exchange the messages are dropped.
         Return True if messages remain for later turns; otherwise the caller destroys the queue.
         """
         if queue.alternate_exchange is None or not self.vhost.dead_letters.has_target(

@@ -136,8 +136,9 @@ class QueueRegistry(Topology):
             raise self._locked_error(name)
         return queue
 
-    # Keeps 0-9-1/s050, 0-9-1/s051, 0-9-1/s059, 0-9/queue.declare.queue#default-name,
-    # 0-9/queue.declare.durable#pre-existence, 0-9/queue.declare.auto-delete#pre-existence.
+    # Keeps 0-9-1/s051, 0-9-1/s055, 0-9-1/s056, 0-9/queue.declare.durable#pre-existence,
+    # 0-9/queue.declare.auto-delete#pre-existence, 0-9/queue.declare.durable#persistence,
+    # 0-9/queue.declare.durable#types.
     def declare_queue(
         self,
         name: str = "",
@@ -208,6 +209,7 @@ class QueueRegistry(Topology):
         self._report_created(queue)
         return queue
 
+    # Keeps 0-9-1/s050, 0-9/queue.declare.queue#default-name.
     def _choose_name(self, name: str, fresh_name: str) -> str:
         """Return the name of a new queue: a valid one, ``fresh_name``, or a generated one."""
         if not name:
@@ -215,6 +217,7 @@ class QueueRegistry(Topology):
         self._check_name("queue", name)
         return name
 
+    # Keeps 0-9-1/s052, 0-9/queue.declare.passive#passive.
     def _find_declared(self, name: str, owner: object) -> Queue:
         """Return the queue that a passive declaration names, and record its use."""
         queue = self.find_queue(name, owner)
@@ -222,6 +225,7 @@ class QueueRegistry(Topology):
             queue.used_ms = self.counters.now_ms
         return queue
 
+    # Keeps 0-9/queue.declare.exclusive#02.
     def _lock_existing(self, queue: Queue, owner: object, *, exclusive: bool, kept: bool) -> None:
         """Check that ``owner`` may use a queue; if ``exclusive``, make it exclusive to it."""
         self.find_queue(queue.name, owner)
@@ -332,6 +336,8 @@ class QueueRegistry(Topology):
     def purge_queue(self, queue: Queue) -> int:
         """Drop every ready message of a queue (not a stream); return their number.
 
+        Purged messages are not kept: the store removes the segments that have no other messages.
+
         Raises:
             ResourceError: the queue is durable, and the disk fails.
         """
@@ -412,7 +418,7 @@ class QueueRegistry(Topology):
         self._owned.setdefault(owner, {})[queue] = None
         self._outliving.add(queue)
 
-    # Keeps 0-10/s188.
+    # Keeps 0-9-1/s058, 0-10/s188.
     def on_owner_end(self, owner: object) -> None:
         """Delete or release the exclusive queues of a closed connection or session."""
         to_delete: list[Queue] = []
@@ -547,7 +553,7 @@ class QueueRegistry(Topology):
             if name not in self.queues:
                 return name
 
-    # Keeps 0-9-1/s053, 0-9-1/s054.
+    # Keeps 0-9-1/s053, 0-9-1/s054, 0-9-1/s059.
     def _check_same(
         self,
         queue: Queue,
@@ -557,7 +563,11 @@ class QueueRegistry(Topology):
         arguments: Mapping[str, object],
         owner: object,
     ) -> None:
-        """Refuse a declaration whose properties differ from the existing queue's."""
+        """Refuse a declaration whose properties differ from the existing queue's.
+
+        Of two rules that contradict each other, 0-9-1/s053 applies: another ``auto_delete`` is
+        refused. 0-9-1/s059 would ignore it.
+        """
         subject = self._queue_subject(queue.name)
         plan = lifetime_policies.LifetimePlan(arguments, exclusive, auto_delete, subject)
         if not plan.is_same_owner(queue.exclusive_owner, owner):
@@ -590,6 +600,7 @@ class QueueRegistry(Topology):
                 "served"
             )
 
+    # Keeps 0-9-1/queue.declare#02, 0-9/queue.declare#minimum-queues.
     def check_room(self, name: str, more: int = 1) -> None:
         """Refuse more queues than the virtual host may have; ``name`` is the name of the first.
 
@@ -603,8 +614,7 @@ class QueueRegistry(Topology):
                 "reached"
             )
 
-    # Keeps 0-9-1/s056, 0-9-1/s057, 0-9/queue.declare.durable#types,
-    # 0-9/queue.declare.exclusive#types, 0-10/s184, 0-10/s186.
+    # Keeps 0-10/s184, 0-10/s186.
     def _make_queue(
         self,
         name: str,
@@ -640,7 +650,7 @@ class QueueRegistry(Topology):
         queue.on_deadline = self._deadline_hook
         return queue
 
-    # Keeps 0-9-1/queue.declare#02, 0-9/queue.declare#minimum-queues, 0-10/s177.
+    # Keeps 0-10/s177.
     def _add_queue(self, queue: Queue, user: str = "") -> None:
         former = self._ownerless.get(queue.name)
         if former is not None:

@@ -127,7 +127,7 @@ class Topology(ABC):
     # 0-9/stream.publish.exchange#01, 0-9/message.transfer.destination#01, 0-10/s077, 0-10/s078,
     # 0-10/s220, 0-10/s247.
     def find_exchange(self, name: str) -> Exchange:
-        """Return the exchange of that name.
+        """Return the exchange of that name; the empty name is the default exchange.
 
         Raises:
             NotFound: the exchange does not exist.
@@ -137,16 +137,21 @@ class Topology(ABC):
             raise NotFound(f"no {self._exchange_subject(name)}")
         return exchange
 
-    # Keeps 0-9-1/s104, 0-9/basic.publish.exchange#02, 0-9/file.publish.exchange#02,
-    # 0-9/stream.publish.exchange#02, 0-9/message.transfer.destination#02.
+    # Keeps 0-9-1/s104, 0-9-1/s105, 0-9/basic.publish.exchange#02, 0-9/file.publish.exchange#02,
+    # 0-9/stream.publish.exchange#02, 0-9/message.transfer.destination#02,
+    # 0-9/basic.publish.exchange#03, 0-9/message.transfer.destination#03.
     def check_publishable(self, name: str) -> None:
-        """Refuse a client's publish to a missing or internal exchange."""
+        """Refuse a client's publish to a missing or internal exchange.
+
+        All other exchanges take messages, so that no publish of a message is refused with 540.
+        """
         exchange = self.find_exchange(name)
         if exchange.internal:
             raise AccessRefused(f"cannot publish to internal {self._exchange_subject(name)}")
 
-    # Keeps 0-9-1/s040, 0-9-1/s043, 0-9-1/s044, 0-9/exchange.declare.type#typed,
-    # 0-9/exchange.declare.durable#sticky, 0-9/exchange.declare.auto-delete#sticky.
+    # Keeps 0-9-1/s040, 0-9-1/s043, 0-9-1/s044, 0-9-1/s039, 0-9-1/s045,
+    # 0-9/exchange.declare.type#typed, 0-9/exchange.declare.durable#sticky,
+    # 0-9/exchange.declare.auto-delete#sticky, 0-9/exchange.declare.durable#support.
     def declare_exchange(
         self,
         name: str,
@@ -236,8 +241,7 @@ class Topology(ABC):
         self._require(exchange.durable)
         self._remove_exchange(exchange)
 
-    # Keeps 0-9-1/s045, 0-9-1/exchange.declare#01, 0-9/exchange.declare#minimum,
-    # 0-9/exchange.declare.durable#support, 0-10/s144, 0-10/s154.
+    # Keeps 0-10/s144, 0-10/s154.
     def _add_exchange(self, exchange: Exchange) -> None:
         configure_exchange(self, exchange)
         self.definition_memory += exchange.memory()
@@ -286,9 +290,9 @@ class Topology(ABC):
 
     # --- Bindings ---------------------------------------------------------------------------------
 
-    # Keeps 0-9-1/s066, 0-9-1/s067, 0-9-1/queue.bind#01, 0-9-1/queue.bind#03,
-    # 0-9/queue.bind#duplicates, 0-9/queue.bind#failure, 0-9/queue.bind.queue#queue-existence,
-    # 0-9/queue.bind.exchange#exchange-existence.
+    # Keeps 0-9-1/s066, 0-9-1/s067, 0-9-1/queue.bind#01, 0-9-1/queue.bind#03, 0-9-1/s068,
+    # 0-9-1/queue.bind#04, 0-9/queue.bind#duplicates, 0-9/queue.bind.queue#queue-existence,
+    # 0-9/queue.bind.exchange#exchange-existence, 0-9/queue.bind#durable-exchange.
     def bind(
         self,
         source: str,
@@ -354,6 +358,8 @@ class Topology(ABC):
         """Return the bindings that lead to a queue or an exchange."""
         return tuple(self._by_destination.get(destination, ()))
 
+    # Keeps 0-9-1/s066, 0-9-1/s067, 0-9-1/s068, 0-9-1/s074, 0-9/queue.bind.queue#queue-existence,
+    # 0-9/queue.bind.exchange#exchange-existence.
     def _make_binding(
         self,
         source: str,
@@ -362,7 +368,10 @@ class Topology(ABC):
         arguments: Mapping[str, object] | None,
         owner: object,
     ) -> Binding:
-        """Return the binding that a client names; its source and destination must exist."""
+        """Return the binding that a client names; its source and destination must exist.
+
+        The bindings of the default exchange cannot be changed.
+        """
         self._refuse_default(source)
         kind, name = destination
         if kind != QUEUE:
@@ -401,7 +410,7 @@ class Topology(ABC):
             binding.arguments or NO_ARGUMENTS,
         )
 
-    # Keeps 0-9-1/queue.bind#05, 0-9/queue.bind#binding-count, 0-10/s165.
+    # Keeps 0-10/s165.
     def _add_binding(self, binding: Binding, memory: int) -> bool:
         if not binding.source.bind(binding):
             return False
@@ -483,8 +492,13 @@ class Topology(ABC):
 
     # --- Inside -----------------------------------------------------------------------------------
 
+    # Keeps 0-9-1/exchange.declare#01, 0-9-1/queue.declare#02, 0-9-1/queue.bind#05,
+    # 0-9/exchange.declare#minimum, 0-9/queue.declare#minimum-queues, 0-9/queue.bind#binding-count.
     def check_definition(self, memory: int, description: str, name: str = "") -> None:
         """Refuse a definition that would use too much memory.
+
+        There is no other limit for exchanges, bindings and consumers; ``check_room`` has the one
+        for queues.
 
         ``description`` is a text such as "queue '{}'", with ``{}`` for the name.
 
@@ -518,7 +532,6 @@ class Topology(ABC):
     def _queue_subject(self, name: str) -> str:
         return f"queue '{name}' in vhost '{self.name}'"
 
-    # Keeps 0-9-1/s068, 0-9-1/s074.
     def _exchange_subject(self, name: str) -> str:
         return f"exchange '{name}' in vhost '{self.name}'"
 
@@ -527,7 +540,7 @@ class Topology(ABC):
         if not name:
             raise AccessRefused("operation not permitted on the default exchange")
 
-    # Keeps 0-9-1/s039, 0-9/exchange.declare.exchange#reserved.
+    # Keeps 0-9-1/s039, 0-9-1/s051, 0-9/exchange.declare.exchange#reserved.
     def _check_name(self, kind: str, name: str) -> None:
         """Refuse reserved and malformed names."""
         if name.startswith(RESERVED_PREFIX):

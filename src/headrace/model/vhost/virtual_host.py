@@ -128,6 +128,8 @@ class VirtualHost(QueueRegistry):
     def __repr__(self) -> str:
         return f"<VirtualHost {self.name!r} queues={len(self.queues)}>"
 
+    # Keeps 0-9-1/s055, 0-9-1/queue.bind#04, 0-9/queue.declare.durable#persistence,
+    # 0-9/queue.bind#durable-exchange.
     def load(self) -> None:
         """Load the durable definitions; call once, before anything else."""
         saved = self.definitions.load()
@@ -444,6 +446,8 @@ class VirtualHost(QueueRegistry):
             listener(owner, self.counters.now_ms)
         self.on_owner_end(owner)
 
+    # Keeps 0-9-1/basic.consume#01, 0-9/basic.consume#01, 0-9/message.consume#01,
+    # 0-9/file.consume#01, 0-9/stream.consume#01.
     def check_consumer(self, consumer: Consumer) -> None:
         """Refuse a consumer before it is added to its queue.
 

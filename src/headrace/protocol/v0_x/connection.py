@@ -259,6 +259,7 @@ class Connection(Endpoint):
                 self.refuse_header()
                 return
 
+    # Keeps 0-9-1/connection.start#01, 0-9/connection.start#protocol-name.
     def accept_header(self, header: bytes) -> None:
         """Handle the peer's protocol header."""
         chosen = negotiate(header)
@@ -281,13 +282,15 @@ class Connection(Endpoint):
         self.contents.set_version(version)
         self.state_number = STATE_TUNING
 
+    # Keeps 0-9-1/connection.start#01, 0-9/connection.start#protocol-name.
     def refuse_header(self) -> None:
         """Answer with a protocol header of this side, then close (0-9-1/4.2.2)."""
         self.write(self.version.header)
         self.state_number = STATE_CLOSED
         self.owner.on_closed()
 
-    # Keeps 0-9-1/basic.reject#01, 0-9/basic.reject#01.
+    # Keeps 0-9-1/basic.reject#01, 0-9-1/channel.flow#02, 0-9/basic.reject#01,
+    # 0-9/channel.flow#bidirectional.
     def frames(self, buffer: bytes | bytearray, pos: int, length: int) -> int:
         """Handle frame after frame; return the start of the first incomplete one."""
         # This is one function because several would have to pass ``pos``, a C local, per frame.
@@ -559,6 +562,8 @@ class Connection(Endpoint):
         if isinstance(method, ConnectionTuneOk):
             self.tune(method)
 
+    # Keeps 0-9-1/s015, 0-9-1/s017, 0-9/connection.tune.frame-max#minimum,
+    # 0-9/connection.tune-ok.frame-max#minimum.
     def tune(self, method: ConnectionTuneOk) -> None:
         """Adopt the limits of a tune-ok, which a broker checks in ``methods.connection``."""
         if method.frame_max:

@@ -38,8 +38,6 @@ from headrace.spec.tables import V0_9_1, Version
 
 PUBLISH = divmod(BASIC_PUBLISH, 1 << 16)  # Class and method id, as a close method contains them.
 TICKET_CUSTOMARY = 1  # The largest ticket of clients that have not requested one: 0 or 1.
-# Keeps 0-9-1/s015, 0-9-1/s017, 0-9/connection.tune.frame-max#minimum,
-# 0-9/connection.tune-ok.frame-max#minimum.
 HANDSHAKE_BYTES_MAX = 16384  # The maximum bytes from a peer before the connection is open.
 INLINE_BODY_MAX = 65536  # The maximum bytes of a body that is kept in one part.
 # The unfinished bodies on all channels of a connection may have as many bytes as this number of
@@ -66,6 +64,8 @@ class ContentReader:
         self.channels = channels
         self.is_server = is_server
         self.frame_max = frame_max  # The negotiated maximum bytes of a frame.
+        # Keeps 0-9-1/s015, 0-9-1/s017, 0-9/connection.tune.frame-max#minimum,
+        # 0-9/connection.tune-ok.frame-max#minimum.
         self.frame_limit = HANDSHAKE_BYTES_MAX - C_OVERHEAD  # The maximum bytes of a payload now.
         self.body_max = body_max
         self.frame_end = 0  # The offset after the frame or content that is being handled.

@@ -35,6 +35,7 @@ CAPABILITIES = {
 QPID_PROPERTIES = {"qpid.queue_lifetime_supported": "true"}
 
 
+# Keeps 0-9-1/s010, 0-9/connection.start.server-properties#required-fields.
 def server_properties(
     product: str, version: str, identity: str, *, per_consumer_qos: bool
 ) -> dict[str, object]:

@@ -558,6 +558,7 @@ class Recovery:
                     yield unsettled_id, self.make_message(row, unsettled_id), rows.arrived_ms(row)
         self.rows = Rows()
 
+    # Keeps 0-9-1/s003, 0-9/redelivered#implementation.
     def make_message(self, row: int, queue_id: int) -> Message:
         """Return the message of a row for one queue."""
         message = self.rows.make_message(row)

@@ -94,8 +94,15 @@ class BasicConsumer(Consumer):
             return False
         return not channel.prefetch_size or channel.unacked_bytes < channel.prefetch_size
 
-    # Keeps 0-9-1/s095, 0-9/basic.qos.prefetch-size#01, 0-9/message.qos.prefetch-size#01.
+    # Keeps 0-9-1/s095, 0-9-1/s096, 0-9/basic.qos.prefetch-size#01,
+    # 0-9/message.qos.prefetch-size#01, 0-9/basic.qos.prefetch-count#01,
+    # 0-9/message.qos.prefetch-count#01, 0-9/basic.reject.requeue#01.
     def evaluate(self, message: Message) -> int:
+        """Return ACCEPTED if this message may be sent now, else NEVER or NO_ROOM.
+
+        Queues call it only while ``is_selective`` is set. ``limit_prefetch_size`` in
+        ``methods.basic`` sets it for a prefetch size.
+        """
         if self.no_local and self.publisher == message.publisher:
             return C_NEVER
         channel = self.channel
@@ -319,6 +326,7 @@ class BasicConsumer(Consumer):
         if consumers is not None:
             consumers.pop(self.tag, None)
 
+    # Keeps 0-9-1/basic.cancel#01, 0-9/basic.cancel#01.
     def on_cancel(self) -> None:
         self.leave_channel()
         self.connection.on_consumer_cancelled(self.channel, self.tag)

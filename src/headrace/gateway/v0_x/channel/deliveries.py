@@ -45,6 +45,7 @@ class Deliveries(ContentWriter):
         ContentWriter.__init__(self, number, connection)
         self.tally = ChannelTally()
         self.untagged = 0  # Deliveries without a tag.
+        # Keeps 0-9-1/channel.flow#01, 0-9/channel.flow#initial-state.
         self.flow = True  # False after channel.flow with ``active`` false.
         self.tag = 0  # The latest delivery tag.
         self.unsettled = Unsettled(TAG_BITS)

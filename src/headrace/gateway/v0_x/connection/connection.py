@@ -102,6 +102,7 @@ class GatewayConnection(Peer):
         self.client_properties: Mapping[str, object] = {}
         self.quirks = NO_QUIRKS  # Set by connection.start-ok.
 
+    # Keeps 0-9-1/s020, 0-9/connection.open.virtual-host#separation.
     def open_host(
         self, vhost: "VirtualHost", store: "Store", pending_confirms: "PendingConfirms"
     ) -> None:

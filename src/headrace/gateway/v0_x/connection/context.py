@@ -98,7 +98,8 @@ class V0xContext(Context):
         make = self.methods.sinks.get(method.NAME)
         return None if make is None else make(connection, channel, header, body_size)
 
-    # Keeps 0-9-1/connection.close-ok#01, 0-9/connection.close-ok#reporting.
+    # Keeps 0-9-1/connection.close-ok#01, 0-9-1/channel.close-ok#01,
+    # 0-9/connection.close-ok#reporting, 0-9/channel.close-ok#reporting.
     def log_loss(self, connection: GatewayConnection) -> None:
         """Log that the socket was closed without connection.close-ok or channel.close-ok."""
         number = connection.number

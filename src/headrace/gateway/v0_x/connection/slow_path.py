@@ -419,6 +419,7 @@ class SlowPathReceiver:
         elif bits & C_IMMEDIATE:
             self.send_return(channel, publish, NO_CONSUMERS)
 
+    # Keeps 0-9-1/s119, 0-9-1/tx#01.
     def commit(self, channel: Channel) -> None:
         """Commit a channel's transaction; it is durable once the store has synced.
 
@@ -468,6 +469,7 @@ class SlowPathReceiver:
                 ReplyCode.PRECONDITION_FAILED, "partial tx completion", scope=Scope.CHANNEL
             )
 
+    # Keeps 0-9-1/s122, 0-9-1/tx#02, 0-9-1/tx#03.
     def commit_publish(self, channel: Channel, publish: DetachedPublish) -> int:
         """Publish a message of a transaction being committed; return how many queues refused it."""
         publish.route = self.find_route(publish)

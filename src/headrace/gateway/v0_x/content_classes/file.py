@@ -108,7 +108,6 @@ class ChannelFiles(ChannelPort, FileClass):
                 (BodyFeed(self.channel, reader, position, on_end), None)
             )
 
-    # Keeps 0-9-1/channel.flow#03, 0-9/channel.flow#throttling.
     def send_flow(self, active: bool) -> None:
         self.reply(ChannelFlow(active=active))
 

@@ -55,6 +55,11 @@ PERMISSIONS = {ACTIVE: "configure", WRITE: "write", READ: "read"}
 # For each method but basic.publish: the right that it requires, the type of the resource, and the
 # field with its name. `protocol.v0_x.content_frames.publish_frames` calls `check_publish` for the
 # tickets above 1 of basic.publish.
+# Keeps 0-9/exchange.declare.ticket#validity, 0-9/exchange.delete.ticket#validity,
+# 0-9/queue.declare.ticket#validity, 0-9/queue.purge.ticket#01, 0-9/basic.consume.ticket#01,
+# 0-9/basic.get.ticket#01, 0-9/file.consume.ticket#01, 0-9/file.publish.ticket#01,
+# 0-9/stream.consume.ticket#01, 0-9/stream.publish.ticket#01, 0-9/message.transfer.ticket#01,
+# 0-9/message.consume.ticket#01, 0-9/message.get.ticket#01.
 REQUIRED_RIGHTS: dict[str, tuple[str, str, str]] = {
     "exchange.declare": (ACTIVE, "exchange", "exchange"),
     "exchange.delete": (ACTIVE, "exchange", "exchange"),
@@ -299,15 +304,10 @@ class Tickets:
                 f"'{ticket.realm}'"
             )
 
-    # Keeps 0-9/exchange.declare.ticket#validity, 0-9/exchange.delete.ticket#validity,
-    # 0-9/queue.declare.ticket#validity, 0-9/queue.purge.ticket#01, 0-9/basic.consume.ticket#01,
-    # 0-9/basic.get.ticket#01, 0-9/file.consume.ticket#01, 0-9/file.publish.ticket#01,
-    # 0-9/stream.consume.ticket#01, 0-9/stream.publish.ticket#01, 0-9/message.transfer.ticket#01,
-    # 0-9/message.consume.ticket#01, 0-9/message.get.ticket#01.
     def check_method(
         self, connection: GatewayConnection, channel: Channel, method: MethodBase
     ) -> None:
-        """Refuse a method whose ticket does not allow it."""
+        """Refuse a method whose ticket does not give the right of ``REQUIRED_RIGHTS``."""
         number = getattr(method, "ticket", 0)
         if number < TICKET_MIN:
             return

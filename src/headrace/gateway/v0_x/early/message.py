@@ -82,7 +82,7 @@ def transfer(connection: GatewayConnection, channel: Channel, method: MessageTra
     publish(transfers, method, [method.body.data] if method.body.data else [])
 
 
-# Keeps 0-9/message.transfer.immediate#01, 0-9/message.transfer#01.
+# Keeps 0-9/message.transfer.immediate#01, 0-9/message.transfer#01, 0-9/reject-code#01.
 def publish(transfers: ChannelTransfers, method: MessageTransfer, parts: list[bytes]) -> None:
     """Publish a message and answer its transfer."""
     connection, channel = transfers.connection, transfers.channel
@@ -190,7 +190,11 @@ def refuse_stream(queue: Queue, method: MethodBase) -> None:
 
 # Keeps 0-9/message.consume.destination#02, 0-9/message.cancel#01.
 def cancel(connection: GatewayConnection, channel: Channel, method: MessageCancel) -> None:
-    """End a consumer; its unsettled messages stay on the channel."""
+    """End a consumer; its unsettled messages stay on the channel.
+
+    A missing consumer is confirmed, too. ``MessageConsumer.on_cancel`` removes the consumers of a
+    deleted queue.
+    """
     tag = method.destination
     consumer = channel.consumers.pop(tag, None) if channel.consumers else None
     if consumer is None and tag and find_consumer_channel(connection, tag) is not None:
@@ -227,9 +231,12 @@ def get(connection: GatewayConnection, channel: Channel, method: MessageGet) -> 
     transfers.answer(MessageOk())
 
 
-# Keeps 0-9/message.recover#02.
+# Keeps 0-9/message.recover#02, 0-9/message.recover#01.
 def recover(connection: GatewayConnection, channel: Channel, method: MessageRecover) -> None:
-    """Redeliver all unsettled messages of the channel."""
+    """Redeliver all unsettled messages of the channel.
+
+    ``Queue.requeue`` and ``Queue.redeliver`` set the redelivered flag.
+    """
     check_no_tx(channel)
     transfers = channel_transfers(connection, channel)
     transfers.remove_transfers()

@@ -128,6 +128,7 @@ class ChannelTransfers(ChannelState):
             )
         return head
 
+    # Keeps 0-9/message.close#01.
     def transfer(self, head: bytes, message: Message, tag: int) -> None:
         """Send a message, its body by reference if it is too large for one frame.
 
@@ -207,6 +208,7 @@ class MessageConsumer(BasicConsumer):
         if self.automatic and holder is not None and head_consumer(holder) is self:
             holder.queue.settle(message)
 
+    # Keeps 0-9/message.cancel#01.
     def on_cancel(self) -> None:
         """Remove the consumer of a deleted queue."""
         self.leave_channel()

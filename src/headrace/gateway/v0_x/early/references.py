@@ -60,7 +60,7 @@ class References:
         self._bytes_max = bytes_max
         self._bytes = 0
 
-    # Keeps 0-9/message.open.reference#01.
+    # Keeps 0-9/message.open.reference#01, 0-9/message.resume.reference#01.
     def open(self, name: bytes) -> Reference:
         """Open a reference (0-9/message.open.reference#01).
 

@@ -62,8 +62,8 @@ REFUSED_MAX = 65536  # Rejected messages of a channel that are not delivered to 
 def qos(connection: GatewayConnection, channel: Channel, method: BasicQos) -> MethodBase:
     """Limit the unsettled deliveries: of a consumer, a channel, or the whole connection.
 
-    The limits are applied by ``has_room`` and ``evaluate`` of
-    :class:`headrace.gateway.v0_x.channel.consumer.BasicConsumer`.
+    ``has_room`` and ``evaluate`` of
+    :class:`headrace.gateway.v0_x.channel.consumer.BasicConsumer` apply the limits.
     """
     count = method.prefetch_count
     limit_prefetch_size(channel, method.prefetch_size)
@@ -160,7 +160,11 @@ def consume(connection: GatewayConnection, channel: Channel, method: BasicConsum
 def cancel(
     connection: GatewayConnection, channel: Channel, method: BasicCancel
 ) -> MethodBase | None:
-    """End a consumer; its unsettled messages stay on the channel."""
+    """End a consumer; its unsettled messages stay on the channel.
+
+    A missing consumer is confirmed, too. ``BasicConsumer.on_cancel`` removes the consumers of a
+    deleted queue.
+    """
     tag = method.consumer_tag
     consumers = channel.consumers or {}
     consumer = consumers.get(tag)
@@ -247,20 +251,25 @@ def ack(connection: GatewayConnection, channel: Channel, method: BasicAck) -> No
     channel.settle(method.delivery_tag, method.multiple, SETTLE_ACCEPT)
 
 
-# Keeps 0-9-1/basic.reject#02, 0-9/basic.reject#02.
+# Keeps 0-9-1/basic.reject#02, 0-9/basic.reject#02, 0-9/basic.reject#03.
 def reject(connection: GatewayConnection, channel: Channel, method: BasicReject) -> None:
-    """Requeue or discard one delivery."""
+    """Requeue or discard one delivery.
+
+    In 0-8 and 0-9 the channel's consumers do not get a requeued message again. In 0-9-1
+    ``Queue.requeue`` only prefers another consumer.
+    """
     outcome = SETTLE_REQUEUE if method.requeue else SETTLE_DISCARD
     if connection.is_early and method.requeue and channel.is_unsettled(method.delivery_tag):
         refuse(channel, method.delivery_tag)
     channel.settle(method.delivery_tag, False, outcome)
 
 
-# Keeps 0-9-1/s115, 0-9-1/s116, 0-9/basic.reject.requeue#01.
+# Keeps 0-9/basic.reject.requeue#01.
 def refuse(channel: Channel, tag: int) -> None:
     """Exclude a rejected message from the channel's consumers.
 
-    It waits for another consumer (0-9/basic.reject.requeue#01) or for basic.get.
+    It waits for another channel's consumer or for basic.get. ``BasicConsumer.evaluate`` reads
+    ``refused``.
     """
     message = channel.unsettled.find(tag)
     assert message is not None, "the tag was checked"
@@ -302,8 +311,9 @@ def recover_sync(
     return BasicRecoverSyncOk()
 
 
+# Keeps 0-9/basic.recover#02, 0-9/message.recover#02.
 def check_no_tx(channel: Channel) -> None:
-    """Refuse to recover on a transacted channel (0-9/basic.recover#02)."""
+    """Refuse to recover on a transacted channel."""
     if channel.tx:
         raise PreconditionFailed("basic.recover is not allowed on a transacted channel")
 
@@ -316,11 +326,12 @@ def recover_async(
 
 
 # Keeps 0-9-1/s004, 0-9-1/basic.recover-async#01, 0-9-1/basic.recover#01, 0-9/basic.recover#01,
-# 0-9/message.recover#01.
+# 0-9/redelivered#implementation.
 def redeliver(channel: Channel, requeue: bool) -> None:
     """Return unsettled messages to their queues, or to the same consumers.
 
-    Messages that the channel's transaction has settled stay settled.
+    ``Queue.requeue`` and ``Queue.redeliver`` set the redelivered flag. Messages that the channel's
+    transaction has settled stay settled.
     """
     if requeue:
         channel.requeue_all()

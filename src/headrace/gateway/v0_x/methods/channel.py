@@ -58,10 +58,14 @@ def close_ok(connection: GatewayConnection, channel: Channel, method: ChannelClo
     """Do nothing: the client confirms that the broker closed the channel."""
 
 
-# Keeps 0-9-1/channel.flow#01, 0-9-1/channel.flow#02, 0-9/channel.flow#initial-state,
-# 0-9/channel.flow#bidirectional, 0-9/message#03.
+# Keeps 0-9-1/channel.flow#01, 0-9-1/channel.flow#02, 0-9-1/channel.flow#03,
+# 0-9/channel.flow#initial-state, 0-9/channel.flow#bidirectional, 0-9/channel.flow#throttling.
 def flow(connection: GatewayConnection, channel: Channel, method: ChannelFlow) -> None:
-    """Stop or resume deliveries on the channel; ``has_room`` of the consumers reads the flag."""
+    """Stop or resume deliveries on the channel; ``has_room`` of the consumers reads the flag.
+
+    While the body of a file is sent on the channel, the method waits for the end of the body
+    (``send_with_body`` in ``content_classes.file``).
+    """
     channel.flow = method.active
     connection.reply(channel.number, ChannelFlowOk(active=method.active))
     if method.active and channel.consumers:

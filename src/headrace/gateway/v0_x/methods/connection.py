@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 EARLY_CAPABILITIES = ("consumer_cancel_notify",)  # The others need methods of 0-9-1.
 
 
-# Keeps 0-9/connection.start-ok.mechanism#validity.
+# Keeps 0-9-1/s014, 0-9/connection.start-ok.mechanism#validity.
 def start_ok(connection: GatewayConnection, channel: Channel, method: ConnectionStartOk) -> None:
     """Record the properties of a client, check its mechanism and begin the login."""
     context = connection.context
@@ -67,7 +67,7 @@ def start_ok(connection: GatewayConnection, channel: Channel, method: Connection
         log.warning(
             "connection %d: unknown authentication mechanism %.64r", connection.number, mechanism
         )
-        connection.state_number = STATE_CLOSED  # Without sending any further data (0-9-1/s014).
+        connection.state_number = STATE_CLOSED  # Without sending any further data.
         connection.owner.on_closed()
         return
     if method.locale != "en_US" and method.locale:
@@ -87,7 +87,7 @@ def as_bytes(value: bytes | str) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-# Keeps 0-9-1/s015, 0-9-1/s017, 0-9/connection.tune.frame-max#minimum,
+# Keeps 0-9-1/s015, 0-9-1/s017, 0-9-1/s016, 0-9-1/s018, 0-9/connection.tune.frame-max#minimum,
 # 0-9/connection.tune-ok.frame-max#minimum, 0-9/connection.tune-ok.channel-max#upper-limit,
 # 0-9/connection.tune-ok.frame-max#upper-limit.
 def tune_ok(connection: GatewayConnection, channel: Channel, method: ConnectionTuneOk) -> None:
@@ -103,14 +103,14 @@ def tune_ok(connection: GatewayConnection, channel: Channel, method: ConnectionT
             f"({FRAME_MIN_SIZE})",
         )
     if method.frame_max > context.frame_max:
-        connection.ignores_input = True  # The close is not negotiated (0-9-1/s018).
+        connection.ignores_input = True  # The close is not negotiated.
         raise AmqpError(
             ReplyCode.NOT_ALLOWED,
             f"negotiated frame_max = {method.frame_max} is higher than the maximum allowed value "
             f"({context.frame_max})",
         )
     if context.channel_max and method.channel_max > context.channel_max:
-        connection.ignores_input = True  # The close is not negotiated (0-9-1/s016).
+        connection.ignores_input = True  # The close is not negotiated.
         raise AmqpError(
             ReplyCode.NOT_ALLOWED,
             f"negotiated channel_max = {method.channel_max} is higher than the maximum allowed "
@@ -164,6 +164,7 @@ def is_served_elsewhere(context: Context, name: str) -> bool:
     return not context.serves(name) and context.access.vhost_exists(name)
 
 
+# Keeps 0-9/connection.open.insist#behaviour.
 def open_elsewhere(
     connection: GatewayConnection,
     channel: Channel,

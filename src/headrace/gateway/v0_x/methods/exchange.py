@@ -34,7 +34,7 @@ NOT_BOUND = {  # Reply code and text of exchange.bound-ok, by (has queue, has ke
 }
 
 
-# Keeps 0-9-1/s042, 0-9/exchange.declare.passive#not-found.
+# Keeps 0-9-1/s042, 0-9-1/s044, 0-9/exchange.declare.passive#not-found.
 def declare(
     connection: GatewayConnection, channel: Channel, method: ExchangeDeclare
 ) -> MethodBase | None:

@@ -42,7 +42,12 @@ COUNT_MAX = 0xFFFFFFFF
 # 0-9/basic.get.queue#01, 0-9/file.consume.queue#01, 0-9/stream.consume.queue#01,
 # 0-9/message.consume.queue#01, 0-9/message.get.queue#01.
 def name_or_last(channel: Channel, name: str) -> str:
-    """Return the name; if it is empty, the name of the channel's last declared queue."""
+    """Return the name; if it is empty, the name of the channel's last declared queue.
+
+    Binding and unbinding call this in :func:`read_binding_ends`. basic.get and message.get call
+    :func:`find_queue`, as do basic.consume and message.consume in ``methods.consumers.find_source``
+    and file.consume and stream.consume in ``ChannelPort.check_consumer``.
+    """
     if name:
         return name
     last: str = channel.last_queue
@@ -59,7 +64,8 @@ def find_queue(connection: GatewayConnection, channel: Channel, name: str) -> Qu
     return queue
 
 
-# Keeps 0-9-1/s052, 0-9/queue.declare.passive#passive.
+# Keeps 0-9-1/s052, 0-9-1/s050, 0-9-1/s054, 0-9/queue.declare.passive#passive,
+# 0-9/queue.declare.queue#default-name.
 def declare(
     connection: GatewayConnection, channel: Channel, method: QueueDeclare
 ) -> MethodBase | None:
