@@ -373,6 +373,7 @@ class FileClass(FilePort):
             return False
         return tag not in self.tx_settles
 
+    # Keeps 0-9/file#04.
     def ack(self, tag: int, multiple: bool) -> None:
         """Accept one file, or with ``multiple`` all up to a tag."""
         self.decide(self.find_tags(tag, multiple), "accept")

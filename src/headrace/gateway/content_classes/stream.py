@@ -110,6 +110,7 @@ class PacketClass(ContentClassPort):
 
     # --- Methods of the client ------------------------------------------------------------------
 
+    # Keeps 0-9/stream.qos.consume-rate#01.
     def on_qos(self, method: early.StreamQos | later.StreamQos) -> None:
         """Set the rate; packets are not acknowledged, so there is nothing to prefetch."""
         self.qos(method.consume_rate or 0, method.global_)
@@ -192,7 +193,7 @@ class PacketClass(ContentClassPort):
         except CannotConvert as error:
             consumer.queue.on_unconvertible(message, consumer, error.reason)
 
-    # Keeps 0-9/stream.qos.consume-rate#01, 0-10/s238.
+    # Keeps 0-10/s238.
     def qos(self, rate: int, whole_connection: bool) -> None:
         """Limit the bytes per second; 0 is no limit."""
         limited = self.shared if whole_connection else self.pace

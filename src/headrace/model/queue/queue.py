@@ -379,7 +379,7 @@ class Queue(Destination):
                 continue
             return message
 
-    # Keeps 0-9-1/basic#09, 0-9-1/basic#10, 0-9/basic#09, 0-9/basic#10.
+    # Keeps 0-9-1/basic#09, 0-9-1/basic#10, 0-9/basic#09, 0-9/basic#10, 0-9/stream#03.
     def dispatch(self, consumer: Consumer, message: Message) -> None:
         """Deliver a message to a consumer with room."""
         if message.flags & C_REDELIVERED:
@@ -622,7 +622,8 @@ class Queue(Destination):
         self.ready.sweep_if_stale()
         return deadline_ms
 
-    # Keeps 0-9-1/basic#02, 0-9/basic#02, 0-9/message#02.
+    # Keeps 0-9-1/basic#02, 0-9-1/basic#04, 0-9/basic#02, 0-9/message#02, 0-9/basic#04,
+    # 0-9/message#04.
     def relieve_memory(self, message: Message) -> None:
         """Page an arrival out, since memory is short, unless it is near the queue's head.
 

@@ -209,7 +209,7 @@ class PacketQueue(ContentClassQueue):
         if not message.flags & C_GONE:
             self.drop_lowest()
 
-    # Keeps 0-9/stream#01.
+    # Keeps 0-9/stream#01, 0-9/stream.qos.consume-rate#01.
     def drop_lowest(self) -> bool:
         """Drop the oldest packet of the lowest priority; return False if there is none."""
         message = self.ready.pop_lowest()

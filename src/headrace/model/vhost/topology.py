@@ -149,9 +149,10 @@ class Topology(ABC):
         if exchange.internal:
             raise AccessRefused(f"cannot publish to internal {self._exchange_subject(name)}")
 
-    # Keeps 0-9-1/s040, 0-9-1/s043, 0-9-1/s044, 0-9-1/s039, 0-9-1/s045,
+    # Keeps 0-9-1/s040, 0-9-1/s043, 0-9-1/s044, 0-9-1/s039, 0-9-1/s045, 0-9-1/s042,
     # 0-9/exchange.declare.type#typed, 0-9/exchange.declare.durable#sticky,
-    # 0-9/exchange.declare.auto-delete#sticky, 0-9/exchange.declare.durable#support.
+    # 0-9/exchange.declare.auto-delete#sticky, 0-9/exchange.declare.durable#support,
+    # 0-9/exchange.declare.passive#not-found.
     def declare_exchange(
         self,
         name: str,
@@ -166,7 +167,8 @@ class Topology(ABC):
     ) -> Exchange:
         """Return the exchange of that name, making it if it does not exist.
 
-        With ``sticky`` an existing exchange only has to have the same type (0-9/exchange.declare).
+        With ``passive`` a missing exchange is an error. With ``sticky`` an existing exchange only
+        has to have the same type (0-9/exchange.declare).
         """
         self._refuse_default(name)
         existing = self.exchanges.get(name)
@@ -497,8 +499,7 @@ class Topology(ABC):
     def check_definition(self, memory: int, description: str, name: str = "") -> None:
         """Refuse a definition that would use too much memory.
 
-        There is no other limit for exchanges, bindings and consumers; ``check_room`` has the one
-        for queues.
+        Exchanges and bindings have no other limit.
 
         ``description`` is a text such as "queue '{}'", with ``{}`` for the name.
 

@@ -292,7 +292,11 @@ class Connection(Endpoint):
     # Keeps 0-9-1/basic.reject#01, 0-9-1/channel.flow#02, 0-9/basic.reject#01,
     # 0-9/channel.flow#bidirectional.
     def frames(self, buffer: bytes | bytearray, pos: int, length: int) -> int:
-        """Handle frame after frame; return the start of the first incomplete one."""
+        """Handle frame after frame; return the start of the first incomplete one.
+
+        Input is handled while output waits for the socket, up to ``hold_above`` bytes of output. A
+        channel that sends the body of a file defers its frames.
+        """
         # This is one function because several would have to pass ``pos``, a C local, per frame.
         contents = self.contents
         while length - pos >= C_PAYLOAD_AT:

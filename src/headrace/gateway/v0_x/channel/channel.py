@@ -74,7 +74,7 @@ class Channel(Deliveries):
     # Keeps 0-9-1/s001, 0-9-1/s109, 0-9-1/s111, 0-9/delivery-tag#channel-local,
     # 0-9/basic.ack.multiple#01.
     def check_tag(self, tag: int) -> None:
-        """Refuse a delivery tag that names no unsettled message."""
+        """Refuse a delivery tag that names no unsettled message of this channel."""
         if not self.is_unsettled(tag):
             raise PreconditionFailed(f"unknown delivery tag {tag}")
 
