@@ -226,6 +226,7 @@ class Output:
             self.tail += 1
             position = chunk_end
 
+    # Keeps 0-10/s018.
     def write_parts_0_10(self, number: int, parts: tuple[bytes, ...], frame_max: int) -> None:
         """Append a body as a body segment of AMQP 0-10, without copying it; it is not empty."""
         limit = frame_max - 12

@@ -306,6 +306,7 @@ def decode_sequence_set(d: bytes, at: int = 0) -> tuple[SequenceSet, int]:
     return made, end
 
 
+# Keeps 0-10/s001.
 class ByteRanges:
     """Ranges of bytes in a command: closed, ascending, neither overlapping nor touching."""
 
@@ -351,6 +352,7 @@ class ByteRanges:
         return _U16.pack(16 * len(parts)) + b"".join(parts)
 
 
+# Keeps 0-10/s001.
 def decode_byte_ranges(d: bytes, at: int = 0) -> tuple[ByteRanges, int]:
     """Return the byte-ranges at `at` and the position after it.
 

@@ -437,10 +437,14 @@ def value_size(buffer: bytes | bytearray, code: int, at: int, end: int) -> int:
     return size if size <= end - at else -1
 
 
+# Keeps 0-10/s002.
 def _check_container(
     buffer: bytes | bytearray, at: int, end: int, container: int, depth: int, seen: int
 ) -> int:
-    """Return the number of values seen so far, or -1; `at` is after the size of the container."""
+    """Return the number of values seen so far; -1 for a malformed one, or for two equal keys.
+
+    `at` is after the size of the container.
+    """
     if at == end:
         return seen  # Some peers send an empty array without its count.
     if depth > _DEPTH_MAX:
@@ -525,7 +529,6 @@ def _keys_differ(buffer: bytes | bytearray, at: int, end: int) -> bool:
 # -- Decoding --------------------------------------------------------------------------------------
 
 
-# Keeps 0-10/s002.
 def decode_map(data: bytes, at: int = 0) -> tuple[Map, int]:
     """Return the map at `at` and the position after it; MalformedError if it is malformed."""
     end = check_map(data, at, len(data))
@@ -562,6 +565,7 @@ def decode_value(data: bytes, code: int, at: int = 0) -> tuple[Value, int]:
     return _decode_value(data, code, at, end), end
 
 
+# Keeps 0-10/s003.
 def decode_struct32(data: bytes, at: int = 0) -> tuple[Struct32, int]:
     """Return the struct32 at `at` with its fields undecoded, and the position after it."""
     end = check_value(data, C_STRUCT32, at, len(data))

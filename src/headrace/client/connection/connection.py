@@ -338,6 +338,7 @@ class Connection(AsyncClosing):
             if self._link is not None:
                 return self._link
 
+    # Keeps 0-10/s029.
     def _emit(self, event: Event) -> None:
         log.info("%s: %s", self.address, event)
         if self._on_event is not None:

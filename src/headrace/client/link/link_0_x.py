@@ -644,6 +644,7 @@ class Link(asyncio.Protocol):
             0, ConnectionOpen(virtual_host=settings.vhost, insist=settings.insist)
         )
 
+    # Keeps 0-10/s027.
     def _check_heartbeat(self) -> None:
         """Send a heartbeat if nothing else was sent; end the link after two silent intervals."""
         now_s = self._loop.time()

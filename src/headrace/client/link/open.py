@@ -30,7 +30,7 @@ LINKS: dict[Version, type[Link]] = {
 }
 
 
-# Keeps 0-9/connection.redirect#usage.
+# Keeps 0-9/connection.redirect#usage, 0-10/s026.
 async def open_link(
     settings: Settings,
     owner: LinkOwner,

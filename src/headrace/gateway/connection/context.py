@@ -191,7 +191,6 @@ class Context:
             confirms = self.confirms_by_vhost[vhost] = PendingConfirms(self.stores[vhost])
         return confirms
 
-    # Keeps 0-10/s008.
     def pop_server_properties(self, connection: Client) -> dict[str, object]:
         """Return the server properties for the connection.start of a connection; call it once."""
         return self.port_properties.pop(connection.number, self.server_properties)

@@ -257,7 +257,7 @@ class FileClass(FilePort):
             return False
         return consumer.automatic or (self.limits.allows() and self.shared.allows())
 
-    # Keeps 0-9/file.qos.prefetch-count#01, 0-9/file.reject.requeue#01.
+    # Keeps 0-9/file.qos.prefetch-count#01, 0-9/file.reject.requeue#01, 0-10/s208, 0-10/s232.
     def evaluate(self, consumer: FileConsumer, message: Message) -> int:
         """Return ACCEPTED if a file may be delivered to a consumer now, else NEVER or NO_ROOM."""
         if message.seq in self.refused:
@@ -304,7 +304,7 @@ class FileClass(FilePort):
             self.limits.remove(message.body_size)
             self.shared.remove(message.body_size)
 
-    # Keeps 0-9/file.open-ok.staged-size#01.
+    # Keeps 0-9/file.open-ok.staged-size#01, 0-10/s217.
     def open_ok(self, staged: int) -> None:
         """Send the offered file from ``staged`` on, the bytes that the client has already."""
         transfer = self.transfer
@@ -378,8 +378,8 @@ class FileClass(FilePort):
         """Accept one file, or with ``multiple`` all up to a tag."""
         self.decide(self.find_tags(tag, multiple), "accept")
 
-    # Keeps 0-9/file.reject#02, 0-10/s229, 0-9/file.reject#01, 0-9/file.reject.requeue#01,
-    # 0-10/s228, 0-10/s232, 0-10/s230, 0-10/s233.
+    # Keeps 0-9/file.reject#02, 0-10/s228, 0-9/file.reject#01, 0-9/file.reject.requeue#01,
+    # 0-10/s229, 0-10/s230, 0-10/s232, 0-10/s233.
     def reject(self, tag: int, requeue: bool) -> None:
         """Requeue or discard a file; this channel does not get it again."""
         tags = self.find_tags(tag, False)

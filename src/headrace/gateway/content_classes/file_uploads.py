@@ -79,6 +79,7 @@ class FileUploads:
 
     # --- Staging --------------------------------------------------------------------------------
 
+    # Keeps 0-10/s219.
     def open(self, identifier: str, size: int) -> None:
         """Begin to stage a file, or wait for room."""
         if self.opening or self.filling:
@@ -134,7 +135,7 @@ class FileUploads:
             self.part = None
             self.filling = False
 
-    # Keeps 0-9/file.open-ok.staged-size#02, 0-10/s218, 0-10/s219.
+    # Keeps 0-9/file.open-ok.staged-size#02, 0-10/s218.
     def suspend_upload(self) -> None:
         """Interrupt the upload; its body is kept for a while."""
         part, self.part = self.part, None
@@ -142,6 +143,7 @@ class FileUploads:
         if part is not None and part.holder is self:
             self.staging.suspend(part)
 
+    # Keeps 0-10/s216, 0-10/s217.
     def begin(self, header: bytes, body_size: int, version: Version) -> StageSink:
         """Check a file.stage and return the sink for its body.
 
@@ -162,7 +164,7 @@ class FileUploads:
         self.excess = False
         return StageSink(self, part)
 
-    # Keeps 0-9/file#01, 0-10/s216, 0-10/s202.
+    # Keeps 0-9/file#01, 0-10/s202.
     def append(self, part: StagedBody, data: bytes) -> None:
         """Append to a body."""
         if part is not self.part:
@@ -179,7 +181,7 @@ class FileUploads:
         if part is self.part:
             self.suspend_upload()
 
-    # Keeps 0-9/file.open.content-size#01.
+    # Keeps 0-9/file.open.content-size#01, 0-10/s216.
     def finish_stage(self) -> None:
         """Check that the body has the size that file.open announced."""
         part = self.part
@@ -209,6 +211,7 @@ class FileUploads:
 
     # --- Publishing -----------------------------------------------------------------------------
 
+    # Keeps 0-10/s202.
     def publish(
         self,
         exchange: str,
@@ -309,7 +312,7 @@ class FileUploads:
             self.vhost.deliver(message, queues, True)
         self.watch(cast("list[FileQueue]", find_lanes(queues, KIND_FILE)))
 
-    # Keeps 0-9/channel.flow#throttling, 0-9/file#02.
+    # Keeps 0-9/channel.flow#throttling, 0-9/file#02, 0-10/s204.
     def watch(self, lanes: Iterable[FileQueue]) -> None:
         """Request the client to stop publishing while a queue that it publishes to is full."""
         full = [lane for lane in lanes if lane.is_full()]

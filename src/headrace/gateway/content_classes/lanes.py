@@ -28,7 +28,8 @@ def find_lanes(queues: Iterable[Queue], content_class: int) -> list[ContentClass
     """Return the lanes of one content class in these queues.
 
     Raises:
-        AmqpError: a queue is a stream, which keeps messages only (0-9/file.publish.exchange#03).
+        AmqpError: a queue is a stream, which keeps messages only (0-9/file.publish.exchange#03). In
+            0-10 ``translate_errors`` of gateway/v0_10/content_classes makes it an exception.
     """
     lanes = []
     for queue in queues:

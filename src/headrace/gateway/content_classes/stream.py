@@ -49,7 +49,7 @@ class PacketRate:
             self.next_ms = max(self.next_ms, now_ms - BURST_MS) + size * 1000 / self.rate
 
 
-# Keeps 0-9/stream#03, 0-10/s241, 0-10/s237.
+# Keeps 0-9/stream#03, 0-10/s237, 0-10/s251.
 class StreamConsumer(Consumer):
     """A consumer of packets."""
 
@@ -71,9 +71,9 @@ class StreamConsumer(Consumer):
         self.packets.remove_consumer(self)
 
 
-# Keeps 0-9/stream.consume#02.
+# Keeps 0-9/stream.consume#02, 0-10/s241.
 class PacketClass(ContentClassPort):
-    """Packets of one channel or session."""
+    """Packets of one channel or session, which has a rate of its own."""
 
     def __init__(self, vhost: VirtualHost, number: int, shared: PacketRate) -> None:
         """``number`` is the connection's, ``shared`` its rate."""
@@ -110,7 +110,7 @@ class PacketClass(ContentClassPort):
 
     # --- Methods of the client ------------------------------------------------------------------
 
-    # Keeps 0-9/stream.qos.consume-rate#01.
+    # Keeps 0-9/stream.qos.consume-rate#01, 0-10/s238.
     def on_qos(self, method: early.StreamQos | later.StreamQos) -> None:
         """Set the rate; packets are not acknowledged, so there is nothing to prefetch."""
         self.qos(method.consume_rate or 0, method.global_)
@@ -193,7 +193,6 @@ class PacketClass(ContentClassPort):
         except CannotConvert as error:
             consumer.queue.on_unconvertible(message, consumer, error.reason)
 
-    # Keeps 0-10/s238.
     def qos(self, rate: int, whole_connection: bool) -> None:
         """Limit the bytes per second; 0 is no limit."""
         limited = self.shared if whole_connection else self.pace

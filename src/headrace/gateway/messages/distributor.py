@@ -113,6 +113,7 @@ class Distributor:
         refused = 0
         message: Message | None = None
         data: bytes | None = None
+        # Keeps 0-10/s057.
         if publish.persistent and route.durable:
             if self.store.full:
                 return 1

@@ -127,7 +127,7 @@ class AuthorizedHost:
                 self.user, self.vhost, exchange, key, dead_letters=dead_letters
             )
 
-    # Keeps 0-10/s146, 0-10/s159, 0-10/s166, 0-10/s169, 0-10/s173, 0-10/s191, 0-10/s199.
+    # Keeps 0-10/s142, 0-10/s146, 0-10/s159, 0-10/s166, 0-10/s169, 0-10/s173, 0-10/s191, 0-10/s199.
     def _require_name(self, resource_type: str, name: str) -> None:
         self.blamed_field = resource_type
         if not name and self.dialect is Dialect.V0_10:
@@ -187,7 +187,7 @@ class AuthorizedHost:
             session=session,
         )
 
-    # Keeps 0-9/queue.declare.queue#reserved-prefix.
+    # Keeps 0-9/queue.declare.queue#reserved-prefix, 0-10/s178, 0-10/s181.
     def _check_new_queue(self, name: str, arguments: Arguments, alternate: str) -> None:
         if self.dialect is not Dialect.V0_9_1:
             self._refuse_reserved(QUEUE, name)
@@ -298,7 +298,7 @@ class AuthorizedHost:
             sticky=self.sticky,
         )
 
-    # Keeps 0-10/s147, 0-10/s148, 0-10/s150, 0-10/s157.
+    # Keeps 0-10/s145, 0-10/s147, 0-10/s148, 0-10/s150, 0-10/s157.
     def _check_exchange_0_10(
         self, name: str, exchange_type: str, arguments: Arguments, alternate: str
     ) -> None:

@@ -42,7 +42,6 @@ CODES: dict[type[ModelError], ExecutionCode] = {
 }
 
 
-# Keeps 0-10/s056.
 def field_error(code: ExecutionCode, text: str, command: Command, field: str) -> ExecutionError:
     """Return an error that names one field of a command."""
     return ExecutionError(code, text, field_indexes(command)[field])

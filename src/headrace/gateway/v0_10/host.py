@@ -44,6 +44,7 @@ def authorized_host(session: Session010, command: Command) -> Iterator[Authorize
         raise translate(error, command, next(blamed, "")) from None
 
 
+# Keeps 0-10/s091, 0-10/s210, 0-10/s242.
 def find_queue(session: Session010, name: str | None) -> Queue:
     """Return the queue of that name, if the session may use it.
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from headrace.model.exchange.exchange import Exchange, ExchangeProperties
 
 # Keeps 0-9-1/s031, 0-9-1/exchange#01, 0-9-1/exchange#02, 0-9-1/exchange#06,
-# 0-9/exchange#required-types, 0-9/exchange#recommended-types, 0-9/exchange#extensions.
+# 0-9/exchange#required-types, 0-9/exchange#recommended-types, 0-9/exchange#extensions, 0-10/s137,
+# 0-10/s138, 0-10/s143.
 TYPES: dict[str, type[Exchange]] = {
     kind.type: kind
     for kind in (
@@ -46,7 +47,7 @@ TYPES: dict[str, type[Exchange]] = {
 DelayedExchange.register_types(TYPES)
 
 
-# Keeps 0-9-1/s041, 0-9/exchange.declare.type#support, 0-10/s137, 0-10/s138, 0-10/s143.
+# Keeps 0-9-1/s041, 0-9/exchange.declare.type#support.
 def exchange_type(type_: str) -> type[Exchange]:
     """Return the class of an exchange type.
 

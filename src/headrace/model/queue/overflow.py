@@ -49,6 +49,7 @@ class Overflow:
         self.policy = policy
         self.counts_unacked = counts_unacked  # Unacked messages count as well (Qpid's rule).
 
+    # Keeps 0-10/s058.
     def is_full_for(self, queue: "Queue", body_size: int) -> bool:
         """Return True if the policy rejects an arrival with a body of this size."""
         policy = self.policy

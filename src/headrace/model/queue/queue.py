@@ -495,7 +495,7 @@ class Queue(Destination):
 
     # Keeps 0-9-1/s003, 0-9-1/s115, 0-9-1/s116, 0-9-1/basic.deliver#01, 0-9-1/basic.recover#01,
     # 0-9-1/basic.recover-async#01, 0-9/redelivered#implementation, 0-9/basic.deliver#01,
-    # 0-9/file.deliver#01, 0-9/basic.recover#01, 0-9/message.recover#01.
+    # 0-9/file.deliver#01, 0-9/basic.recover#01, 0-9/message.recover#01, 0-10/s065.
     def requeue(self, message: Message) -> None:
         """Return an unacked message to its position, marked redelivered.
 
@@ -704,6 +704,7 @@ class Queue(Destination):
         if name is not None:
             self.counters.deaths[name] += 1
 
+    # Keeps 0-10/s081, 0-10/s180.
     def dead_letter_soon(self, message: Message, reason: str) -> None:
         """Dead-letter a message, in a later turn if too many died in this millisecond."""
         self.count_death(reason)
@@ -817,7 +818,8 @@ class Queue(Destination):
                 seqs += lane.redelivered_seqs()
         return seqs
 
-    # Keeps 0-9-1/queue.purge#01, 0-9/queue.purge#01, 0-9/queue.purge#02, 0-10/s195, 0-10/s196.
+    # Keeps 0-9-1/queue.purge#01, 0-9/queue.purge#01, 0-9/queue.purge#02, 0-10/s195, 0-10/s196,
+    # 0-10/s197, 0-10/s198.
     def purge(self) -> int:
         """Remove every ready message; return their number."""
         lane: Queue

@@ -80,7 +80,7 @@ class ContentClassQueue(Queue):
         self.parent.used_ms = self.counters.now_ms
 
 
-# Keeps 0-9/file#02.
+# Keeps 0-9/file#02, 0-10/s203.
 class FileOverflow(Overflow):
     """Limits that neither reject nor drop a file (0-9/file#02): publishers wait instead."""
 
@@ -89,7 +89,6 @@ class FileOverflow(Overflow):
             queue.guard.check_depth()
 
 
-# Keeps 0-10/s203, 0-10/s205, 0-10/s206.
 class FileQueue(ContentClassQueue):
     """The lane of a queue for content of class file."""
 
@@ -99,6 +98,7 @@ class FileQueue(ContentClassQueue):
         if queue.vhost is not None:
             self.files = queue.vhost.files
 
+    # Keeps 0-10/s224.
     def apply(self, arguments: dict[str, object]) -> None:
         ContentClassQueue.apply(self, arguments)
         if self.delivery_limit < 0 and self.dead_letter_exchange is not None:
@@ -180,6 +180,7 @@ class FileQueue(ContentClassQueue):
 class PacketOverflow(Overflow):
     """Limits that reject no packet, but drop the oldest of the lowest priority."""
 
+    # Keeps 0-10/s234, 0-10/s239.
     def drop_head(self, queue: Queue) -> None:
         assert isinstance(queue, PacketQueue)
         packets = queue
@@ -188,7 +189,6 @@ class PacketOverflow(Overflow):
                 return
 
 
-# Keeps 0-10/s234, 0-10/s235, 0-10/s236, 0-10/s239.
 class PacketQueue(ContentClassQueue):
     """The lane of a queue for stream packets, which are in memory only."""
 
@@ -196,6 +196,7 @@ class PacketQueue(ContentClassQueue):
         ContentClassQueue.__init__(self, queue, False)
         self.discarded = 0  # Packets dropped because of the limits.
 
+    # Keeps 0-10/s235, 0-10/s236.
     def apply(self, arguments: dict[str, object]) -> None:
         ContentClassQueue.apply(self, arguments)
         self.ready.max_priority = self.ready.max_priority or PACKET_LEVELS
@@ -209,7 +210,7 @@ class PacketQueue(ContentClassQueue):
         if not message.flags & C_GONE:
             self.drop_lowest()
 
-    # Keeps 0-9/stream#01, 0-9/stream.qos.consume-rate#01.
+    # Keeps 0-9/stream#01, 0-9/stream.qos.consume-rate#01, 0-10/s234, 0-10/s239.
     def drop_lowest(self) -> bool:
         """Drop the oldest packet of the lowest priority; return False if there is none."""
         message = self.ready.pop_lowest()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ARGUMENTS = ("qpid.priorities", "x-max-priority")
 
 
+# Keeps 0-10/s063, 0-10/s206.
 def set_levels(ready: ReadyList, arguments: Mapping[str, object]) -> None:
     """Set the levels of a queue's ready messages from its checked arguments."""
     ready.max_priority = number(arguments.get("x-max-priority", 0))

@@ -171,7 +171,7 @@ class Branches:
         worker.transaction = branch.transaction
         return branch.rollback_reason
 
-    # Keeps 0-10/s116, 0-10/s118, 0-10/s119, 0-10/s120.
+    # Keeps 0-10/s109, 0-10/s116, 0-10/s118, 0-10/s119, 0-10/s120.
     def end(
         self, worker: Worker, xid: Xid, *, fail: bool = False, suspend: bool = False
     ) -> XaStatus:
@@ -205,6 +205,7 @@ class Branches:
 
     # --- Outcomes -----------------------------------------------------------------------------
 
+    # Keeps 0-10/s130.
     def prepare(self, xid: Xid, *, keep_empty: bool = False) -> XaStatus:
         """Prepare a branch, so that it can be committed or rolled back after any failure.
 
@@ -231,7 +232,7 @@ class Branches:
         self._store_prepared(branch)
         return XaStatus.OK
 
-    # Keeps 0-10/s124, 0-10/s125.
+    # Keeps 0-10/s121, 0-10/s124, 0-10/s125.
     def commit(self, xid: Xid, *, one_phase: bool = False) -> XaStatus:
         """Commit a branch; durable like :meth:`prepare`."""
         branch = self._find_unassociated(xid)
@@ -253,6 +254,7 @@ class Branches:
             return branch.decided
         return self._commit_prepared(branch, XaStatus.HEURHAZ if branch.damaged else XaStatus.OK)
 
+    # Keeps 0-10/s133.
     def rollback(self, xid: Xid) -> XaStatus:
         """Roll back a branch; durable like :meth:`prepare`."""
         branch = self._find_unassociated(xid)
@@ -300,6 +302,7 @@ class Branches:
         states = (BranchState.PREPARED, BranchState.COMPLETED)
         return [branch.xid for branch in self._branches.values() if branch.state in states]
 
+    # Keeps 0-10/s126.
     def forget(self, xid: Xid) -> None:
         """Remove a heuristically completed branch, whose coordinator knows the decision."""
         branch = self._find_unassociated(xid)
@@ -410,6 +413,7 @@ class Branches:
         self._schedule_timeout(branch, branch.timeout_s * 1000)
         return branch
 
+    # Keeps 0-10/s123, 0-10/s128, 0-10/s132, 0-10/s135.
     def _find_unassociated(self, xid: Xid) -> Branch:
         """Return a branch for its outcome; end the associations that end with the outcome.
 
@@ -445,7 +449,6 @@ class Branches:
         branch.since_ms = self.vhost.counters.now_ms
         self._schedule_timeout(branch, KEPT_MS)
 
-    # Keeps 0-10/s123, 0-10/s128, 0-10/s132, 0-10/s135.
     def _schedule_timeout(self, branch: Branch, within_ms: int) -> None:
         """Schedule the timeout of a branch, replacing an earlier one."""
         key: Hashable = ("branch", self, branch.xid)

@@ -132,7 +132,6 @@ class DeadLetters:
             self._postpone_new()
         return now_ms + PAUSE_MS if self._postponed else 0
 
-    # Keeps 0-10/s179, 0-10/s180.
     def on_queue_deletion(self, queue: Queue) -> None:
         """Drop the undelivered dead letters and delayed retries of a deleted queue."""
         undelivered = self._undelivered.pop(queue, None)
@@ -223,6 +222,7 @@ class DeadLetters:
             )
             return True
 
+    # Keeps 0-10/s080, 0-10/s179.
     @staticmethod
     def _goes_to_alternate(queue: Queue, reason: str) -> bool:
         """Return True if a message goes to the alternate exchange (0-10/queue.declare)."""

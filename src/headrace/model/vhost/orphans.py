@@ -50,7 +50,7 @@ class Orphans:
     def __iter__(self) -> Iterator[Queue]:
         return iter(self._queues)
 
-    # Keeps 0-9-1/queue.delete#01, 0-9/queue.delete#01.
+    # Keeps 0-9-1/queue.delete#01, 0-9/queue.delete#01, 0-10/s179.
     def reroute(self, queue: Queue, user: str) -> bool:
         """Reroute the ready messages of a deleted queue to its alternate exchange.
 

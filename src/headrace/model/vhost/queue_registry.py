@@ -138,7 +138,7 @@ class QueueRegistry(Topology):
 
     # Keeps 0-9-1/s051, 0-9-1/s055, 0-9-1/s056, 0-9/queue.declare.durable#pre-existence,
     # 0-9/queue.declare.auto-delete#pre-existence, 0-9/queue.declare.durable#persistence,
-    # 0-9/queue.declare.durable#types.
+    # 0-9/queue.declare.durable#types, 0-10/s184, 0-10/s186.
     def declare_queue(
         self,
         name: str = "",
@@ -332,7 +332,7 @@ class QueueRegistry(Topology):
         self._require(queue.durable)
         return self._remove_queue(queue)
 
-    # Keeps 0-9-1/queue.purge#02, 0-9/queue.purge#03, 0-10/s197, 0-10/s198.
+    # Keeps 0-9-1/queue.purge#02, 0-9/queue.purge#03.
     def purge_queue(self, queue: Queue) -> int:
         """Drop every ready message of a queue (not a stream); return their number.
 
@@ -600,7 +600,7 @@ class QueueRegistry(Topology):
                 "served"
             )
 
-    # Keeps 0-9-1/queue.declare#02, 0-9/queue.declare#minimum-queues.
+    # Keeps 0-9-1/queue.declare#02, 0-9/queue.declare#minimum-queues, 0-10/s177.
     def check_room(self, name: str, more: int = 1) -> None:
         """Refuse more queues than the virtual host may have; ``name`` is the name of the first.
 
@@ -614,7 +614,6 @@ class QueueRegistry(Topology):
                 "reached"
             )
 
-    # Keeps 0-10/s184, 0-10/s186.
     def _make_queue(
         self,
         name: str,
@@ -650,7 +649,6 @@ class QueueRegistry(Topology):
         queue.on_deadline = self._deadline_hook
         return queue
 
-    # Keeps 0-10/s177.
     def _add_queue(self, queue: Queue, user: str = "") -> None:
         former = self._ownerless.get(queue.name)
         if former is not None:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
 RESERVED_PREFIX = "amq."
+# Keeps 0-10/s139, 0-10/s140.
 PREDECLARED = (
     ("amq.direct", "direct"),
     ("amq.fanout", "fanout"),
@@ -139,7 +140,7 @@ class Topology(ABC):
 
     # Keeps 0-9-1/s104, 0-9-1/s105, 0-9/basic.publish.exchange#02, 0-9/file.publish.exchange#02,
     # 0-9/stream.publish.exchange#02, 0-9/message.transfer.destination#02,
-    # 0-9/basic.publish.exchange#03, 0-9/message.transfer.destination#03.
+    # 0-9/basic.publish.exchange#03, 0-9/message.transfer.destination#03, 0-10/s078.
     def check_publishable(self, name: str) -> None:
         """Refuse a client's publish to a missing or internal exchange.
 
@@ -152,7 +153,7 @@ class Topology(ABC):
     # Keeps 0-9-1/s040, 0-9-1/s043, 0-9-1/s044, 0-9-1/s039, 0-9-1/s045, 0-9-1/s042,
     # 0-9/exchange.declare.type#typed, 0-9/exchange.declare.durable#sticky,
     # 0-9/exchange.declare.auto-delete#sticky, 0-9/exchange.declare.durable#support,
-    # 0-9/exchange.declare.passive#not-found.
+    # 0-9/exchange.declare.passive#not-found, 0-10/s154.
     def declare_exchange(
         self,
         name: str,
@@ -243,7 +244,6 @@ class Topology(ABC):
         self._require(exchange.durable)
         self._remove_exchange(exchange)
 
-    # Keeps 0-10/s144, 0-10/s154.
     def _add_exchange(self, exchange: Exchange) -> None:
         configure_exchange(self, exchange)
         self.definition_memory += exchange.memory()
@@ -412,7 +412,6 @@ class Topology(ABC):
             binding.arguments or NO_ARGUMENTS,
         )
 
-    # Keeps 0-10/s165.
     def _add_binding(self, binding: Binding, memory: int) -> bool:
         if not binding.source.bind(binding):
             return False
@@ -495,7 +494,8 @@ class Topology(ABC):
     # --- Inside -----------------------------------------------------------------------------------
 
     # Keeps 0-9-1/exchange.declare#01, 0-9-1/queue.declare#02, 0-9-1/queue.bind#05,
-    # 0-9/exchange.declare#minimum, 0-9/queue.declare#minimum-queues, 0-9/queue.bind#binding-count.
+    # 0-9/exchange.declare#minimum, 0-9/queue.declare#minimum-queues, 0-9/queue.bind#binding-count,
+    # 0-10/s144, 0-10/s165, 0-10/s177.
     def check_definition(self, memory: int, description: str, name: str = "") -> None:
         """Refuse a definition that would use too much memory.
 

@@ -129,7 +129,7 @@ class VirtualHost(QueueRegistry):
         return f"<VirtualHost {self.name!r} queues={len(self.queues)}>"
 
     # Keeps 0-9-1/s055, 0-9-1/queue.bind#04, 0-9/queue.declare.durable#persistence,
-    # 0-9/queue.bind#durable-exchange.
+    # 0-9/queue.bind#durable-exchange, 0-10/s164, 0-10/s183.
     def load(self) -> None:
         """Load the durable definitions; call once, before anything else."""
         saved = self.definitions.load()

@@ -107,6 +107,7 @@ class Assembly:
         if (
             self.is_segment_open and self.segment_type == 0
         ):  # Within a command whose beginning was lost.
+            # Keeps 0-10/s039.
             if flags & C_BEGINS == C_BEGINS:
                 raise framing_error("a command begins where the rest of one is due")
             self.segment_type = segment_type

@@ -87,11 +87,11 @@ class SessionConnection(Endpoint):
         """Append a control for a channel."""
         self.write_segment(0, True, number, encode_control(control))
 
-    # Keeps 0-10/s018.
     def write_segment(self, segment_type: int, last: bool, channel: int, payload: bytes) -> None:
         """Append a whole segment; ``last`` is True for the last one of an assembly."""
         self.write_part(segment_type, last, channel, payload, 0, len(payload))
 
+    # Keeps 0-10/s004, 0-10/s005, 0-10/s018.
     def write_part(
         self, segment_type: int, last: bool, channel: int, payload: bytes, start: int, end: int
     ) -> None:
@@ -157,7 +157,7 @@ class SessionConnection(Endpoint):
                 if session.connection is self:
                     session.send_completed()
 
-    # Keeps 0-10/s030, 0-10/s031.
+    # Keeps 0-10/s031.
     def refuse_unattached(self, number: int) -> None:
         """Discard a frame on a channel without a session."""
         self.write_control(number, SessionDetached(name=b"", code=DetachCode.NOT_ATTACHED))

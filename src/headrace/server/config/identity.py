@@ -35,7 +35,7 @@ CAPABILITIES = {
 QPID_PROPERTIES = {"qpid.queue_lifetime_supported": "true"}
 
 
-# Keeps 0-9-1/s010, 0-9/connection.start.server-properties#required-fields.
+# Keeps 0-9-1/s010, 0-9/connection.start.server-properties#required-fields, 0-10/s008.
 def server_properties(
     product: str, version: str, identity: str, *, per_consumer_qos: bool
 ) -> dict[str, object]:

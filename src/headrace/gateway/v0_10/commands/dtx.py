@@ -2,7 +2,7 @@
 """The dtx class of 0-10: work for transaction branches, and their outcomes.
 
 A session works for a branch between start and end. Any session of the same virtual host may send an
-outcome; it is answered when it is on disk.
+outcome, also one without dtx.select; the answer is sent when the outcome is on disk.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def select(session: Session010, command: DtxSelect, header: bytes, parts: object
         session.on_end.append(partial(session.vhost.branches.on_worker_end, session))
 
 
-# Keeps 0-10/s110.
+# Keeps 0-10/s110, 0-10/s112.
 def start(session: Session010, command: DtxStart, header: bytes, parts: object) -> None:
     """Begin, join or resume work for a branch."""
     if not session.selected_dtx:
@@ -96,7 +96,7 @@ def start(session: Session010, command: DtxStart, header: bytes, parts: object) 
     result(session, call_model(command, partial(begin, join=command.join, resume=command.resume)))
 
 
-# Keeps 0-10/s115.
+# Keeps 0-10/s115, 0-10/s116.
 def end(session: Session010, command: DtxEnd, header: bytes, parts: object) -> None:
     """End or suspend work for a branch."""
     if not session.selected_dtx:
@@ -124,7 +124,6 @@ def rollback(session: Session010, command: DtxRollback, header: bytes, parts: ob
     return outcome(session, command, session.vhost.branches.rollback)
 
 
-# Keeps 0-10/s121, 0-10/s130, 0-10/s133.
 def outcome(session: Session010, command: DtxCommand, call: Callable[[Xid], XaStatus]) -> bool:
     """Apply an outcome to a branch, and answer when it is on disk."""
     status = call_model(command, partial(call, read_xid(command)))
@@ -132,7 +131,6 @@ def outcome(session: Session010, command: DtxCommand, call: Callable[[Xid], XaSt
     return is_complete
 
 
-# Keeps 0-10/s126.
 def forget(session: Session010, command: DtxForget, header: bytes, parts: object) -> bool:
     """Free the xid of a branch that an operator has decided."""
     call_model(command, partial(session.vhost.branches.forget, read_xid(command)))

@@ -59,7 +59,6 @@ OCTETS = 1  # The credit unit; 0 is messages.
 WINDOW = 1  # The flow mode; 0 is credit.
 
 
-# Keeps 0-10/s092, 0-10/s093, 0-10/s105.
 def subscribe(session: Session010, command: MessageSubscribe, header: bytes, parts: object) -> None:
     """Start a subscription; its credit is zero."""
     destination = command.destination or ""
@@ -116,6 +115,7 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
         enforce_timeout(session, subscription, timeout_ms)
 
 
+# Keeps 0-10/s092, 0-10/s093, 0-10/s105.
 def check_subscription(session: Session010, command: MessageSubscribe, queue: Queue) -> None:
     """Refuse a subscription that the session or its queue cannot have."""
     destination = command.destination or ""
@@ -242,7 +242,6 @@ def cancel(session: Session010, command: MessageCancel, header: bytes, parts: ob
     session.leave_queue(queue)
 
 
-# Keeps 0-10/s098.
 def set_flow_mode(
     session: Session010, command: MessageSetFlowMode, header: bytes, parts: object
 ) -> None:
@@ -299,6 +298,7 @@ def flush(session: Session010, command: MessageFlush, header: bytes, parts: obje
     return False
 
 
+# Keeps 0-10/s099, 0-10/s100.
 def stop(session: Session010, command: MessageStop, header: bytes, parts: object) -> None:
     """Withdraw the credit of a subscription."""
     subscription = find_subscription(session, command)

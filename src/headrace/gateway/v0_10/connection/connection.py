@@ -104,8 +104,9 @@ class Connection010(Connection):
 
     # --- Opening --------------------------------------------------------------------------------
 
-    # Keeps 0-10/s009.
+    # Keeps 0-10/s009, 0-10/s056.
     def on_header(self) -> None:
+        """Send connection.start; en_US, the language of all error texts, is the only locale."""
         context = self.context
         self.send_control(
             ConnectionStart(
@@ -138,7 +139,6 @@ class Connection010(Connection):
             log.info("connection %d: the client requests locale %.32r", self.number, control.locale)
         self.context.authenticate(self, self.mechanism, control.response or b"")
 
-    # Keeps 0-10/s012.
     def on_not_offered(self, mechanism: str) -> None:
         self.context.record_unknown_mechanism(self, mechanism)
 
@@ -242,6 +242,7 @@ class Connection010(Connection):
         )
         self.send_control(ConnectionOpenOk(known_hosts=context.known_hosts(name)))
 
+    # Keeps 0-10/s025.
     def open_elsewhere(self, name: str, control: ConnectionOpen, cluster: "ClusterPort") -> None:
         """Open a virtual host that another broker serves, or that no broker serves now."""
         broker = cluster.serving(name)
@@ -268,6 +269,7 @@ class Connection010(Connection):
         """Return the number of attached sessions."""
         return len(self.attached)
 
+    # Keeps 0-10/s035.
     def principal(self) -> Hashable:
         return self.user.source, self.user.name, self.vhost.name
 
@@ -418,6 +420,7 @@ class Connection010(Connection):
             events.actor = None
         if is_complete is not False:
             store = broker_session.store
+            # Keeps 0-10/s044.
             if (
                 store.defined_position > store.synced
                 and command.NAME in CHANGES

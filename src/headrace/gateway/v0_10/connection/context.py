@@ -85,6 +85,7 @@ class Context010:
         assert self.attaching is not None
         return Session010(name, self.attaching)
 
+    # Keeps 0-10/s008.
     def server_properties_for(self, connection: Client) -> Map:
         """Return the server properties for a client."""
         server_properties = self.context.pop_server_properties(connection)

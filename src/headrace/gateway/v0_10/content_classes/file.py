@@ -171,6 +171,7 @@ class SessionFiles(SessionPort, FileClass):
         if connection is not None:
             connection.hold(store, position)
 
+    # Keeps 0-10/s204.
     def completion(self) -> Callable[[], None]:
         number = self.session.command_id
 

@@ -72,6 +72,7 @@ class SessionPort(ContentClassPort, ChannelState):
             return False
         return True
 
+    # Keeps 0-10/s220, 0-10/s247.
     def find_queues(self, exchange: str, routing_key: str, header: bytes) -> Iterable[Queue]:
         session = self.session
         session.check_access("write", "exchange", exchange or "amq.default")
@@ -144,6 +145,7 @@ class SessionPort(ContentClassPort, ChannelState):
         consumer.queue.add_consumer(consumer)
         consumer.queue.drain()
 
+    # Keeps 0-10/s215.
     def cancel_consumer(self, tag: str | None, consumer_class: type[Consumer]) -> None:
         consumer = (self.session.consumers or {}).get(tag or "")
         if isinstance(consumer, consumer_class):
@@ -164,6 +166,7 @@ class SessionPort(ContentClassPort, ChannelState):
         self.session.leave_queue(home_queue(lane))
 
 
+# Keeps 0-10/s221, 0-10/s248.
 def error_0_10(error: Exception) -> ExecutionError:
     """Return the error of 0-10 for one of the content classes."""
     if isinstance(error, ExecutionError):

@@ -62,7 +62,7 @@ class Deliveries:
 
     # --- Settlement ---------------------------------------------------------------------------
 
-    # Keeps 0-10/s079, 0-10/s082, 0-10/s083, 0-10/s251.
+    # Keeps 0-10/s079, 0-10/s082, 0-10/s083.
     def settle_range(self, first: int, last: int, outcome: int) -> None:
         """Settle every unsettled delivery from ``first`` to ``last``; other ids are ignored."""
         unsettled = self.unsettled
@@ -130,7 +130,6 @@ class Deliveries:
             self.tx_settled[number] = message
         transaction.settle(queue, message, outcome)
 
-    # Keeps 0-10/s066.
     def pop_unsettled(self) -> list[Message]:
         """Remove and return every unsettled message, oldest first."""
         messages: list[Message] = [*self.tx_settled.values(), *self.unsettled.messages()]

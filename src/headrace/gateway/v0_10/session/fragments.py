@@ -113,6 +113,7 @@ class Fragments:
         self._drop(session, partial)
         return tuple(part for part in partial.parts if part), partial.size
 
+    # Keeps 0-10/s070.
     def _begin(self, session: FragmentSender, fragment: TransferHeader) -> PartialMessage:
         key = None
         if fragment.resume_id:
@@ -146,6 +147,7 @@ class Fragments:
             if partial is not None:
                 self._keep(session, partial)
 
+    # Keeps 0-10/s069.
     def _keep(self, session: FragmentSender, partial: PartialMessage) -> None:
         if partial.key is None:
             self._count(-partial.size)
@@ -161,7 +163,7 @@ class Fragments:
         if partial is not None:
             self._count(-partial.size)
 
-    # Keeps 0-10/s069.
+    # Keeps 0-10/s069, 0-10/s088.
     def resume(self, session: FragmentSender, resume_id: bytes) -> int:
         """Return the size of an interrupted message, and let the session continue it.
 

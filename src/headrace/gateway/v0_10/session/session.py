@@ -97,6 +97,7 @@ class Session010(SessionContext):
                 deliveries.record_returns(first, last, outcome)
         self.finish_settling()
 
+    # Keeps 0-10/s044.
     def finish_settling(self) -> None:
         """Dispatch from queues that messages returned to; complete the command, perhaps later."""
         deliveries = self.deliveries
@@ -229,6 +230,7 @@ class Session010(SessionContext):
         Session.end(self)
         self.release_resources()
 
+    # Keeps 0-10/s066.
     def release_resources(self) -> None:
         """Cancel subscriptions, requeue unsettled messages, roll back the transaction."""
         if self.is_released:

@@ -174,7 +174,7 @@ class Subscription(Consumer):
         """Return True if no credit is left."""
         return self.credit_messages == 0 or self.credit_bytes == 0
 
-    # Keeps 0-10/s099.
+    # Keeps 0-10/s099, 0-10/s100.
     def stop(self) -> None:
         """Withdraw the credit; transfers already sent return none."""
         self.credit_messages = 0
@@ -240,6 +240,7 @@ class Subscription(Consumer):
                     body = join_body_frames(data, body_start, body_end)
                     body_start = 0
                     body_end = len(body)
+        # Keeps 0-10/s067.
         if message.flags & C_REDELIVERED and not header[header_start + 6] & 4:
             header = (
                 cut(header, header_start, header_start + 6)

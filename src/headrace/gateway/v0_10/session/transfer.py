@@ -77,7 +77,6 @@ class ParsedTransfer(Publish):
         self.discards_unroutable = False
         self.immediate = False
 
-    # Keeps 0-10/s076.
     def prepare(self, args: bytes, header: bytes) -> Route:
         """Read arguments and header segment of a transfer and find its route."""
         session = self.session
@@ -146,6 +145,7 @@ class ParsedTransfer(Publish):
             self.route = None
         return route
 
+    # Keeps 0-10/s076.
     def check_user(self, user_id: bytes) -> None:
         """Refuse a transfer whose user-id is another user's, unless the user is an impersonator."""
         user = self.session.user
@@ -183,10 +183,13 @@ class ParsedTransfer(Publish):
 
     # --- Routes -------------------------------------------------------------------------------
 
+    # Keeps 0-10/s077, 0-10/s078, 0-10/s151.
     def find_route(
         self, address: bytes, exchange: bytes, key: bytes, other_structs: bytes
     ) -> Route:
-        """Return the cached route of an address, or make it.
+        """Return the cached route of an address, or make it, with at most one alternate exchange.
+
+        An empty exchange name is the default exchange.
 
         Raises:
             ExecutionError: the exchange or the routing key is not UTF-8.
@@ -229,6 +232,7 @@ class ParsedTransfer(Publish):
         self.valid_until_ms = self.counters.now_ms // 1000 * 1000 + 1000
         return route
 
+    # Keeps 0-10/s151.
     def route_with_cc_keys(
         self,
         route: Route,

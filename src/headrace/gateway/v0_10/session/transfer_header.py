@@ -71,8 +71,9 @@ class TransferHeader:
         self.publishing_id: tuple[bytes, int] | None = None  # The publisher's name, and the id.
         self.other_structs = b""  # All structs except delivery and fragment properties, encoded.
 
+    # Keeps 0-10/s075.
     def read(self, segment: bytes) -> None:
-        """Read the payload of a header segment.
+        """Read the payload of a header segment; message-properties are kept as they are.
 
         Raises:
             ExecutionError: the segment is malformed.
@@ -159,7 +160,6 @@ class TransferHeader:
         if position != end:
             raise malformed("delivery-properties are longer than their fields")
 
-    # Keeps 0-10/s075.
     def read_message(self, segment: bytes, position: int, end: int) -> None:
         """Read the used fields of message-properties, and check that all are complete."""
         flags = segment[position] | segment[position + 1] << 8
@@ -192,7 +192,7 @@ class TransferHeader:
         if position != end:
             raise malformed("message-properties are malformed")
 
-    # Keeps 0-10/s068.
+    # Keeps 0-10/s068, 0-10/s075.
     def write(self, exchange: bytes, now_ms: int) -> bytes:
         """Return the header segment that is kept and delivered; the message arrives now."""
         flags = (

@@ -151,7 +151,7 @@ class TransferReceiver:
             self.finish(self.distributor.distribute(transfer, route, b"", 0, 0))
         transfer.parts = None
 
-    # Keeps 0-10/s072.
+    # Keeps 0-10/s044, 0-10/s072.
     def finish(self, refused: int) -> None:
         """Complete the current transfer, or reject it if queues ``refused`` it."""
         transfer = self.transfer
@@ -260,6 +260,7 @@ class TransferReceiver:
         name = session.context.context.connection_events.names.get(session.number, "")
         return Source(session.user.name, name, session.channel)
 
+    # Keeps 0-10/s072.
     def publish_once(self, route: Route, number: tuple[bytes, int], body: bytes) -> None:
         """Publish a transfer with a publishing id, unless the id was used before."""
         transfer = self.transfer
@@ -277,6 +278,7 @@ class TransferReceiver:
         if self.transfer.publishing_id is not None:
             self.session.vhost.publishing_ids.refuse(self.transfer.publishing_id)
 
+    # Keeps 0-10/s149, 0-10/s152.
     def reject_unroutable(self, route: Route, code: int, text: str) -> None:
         """Reject an unroutable transfer, unless it has no accept or discard-unroutable is set."""
         transfer = self.transfer

@@ -34,9 +34,12 @@ class Attachments:
 
     # --- Requests of the peer ------------------------------------------------------------------
 
-    # Keeps 0-10/s032, 0-10/s033, 0-10/s034.
+    # Keeps 0-10/s033, 0-10/s034.
     def handle_attach(self, session: Session | None, number: int, control: SessionAttach) -> None:
-        """Handle session.attach: the peer requests a session on a channel."""
+        """Handle session.attach: the peer requests a session on a channel.
+
+        ``Sessions.find`` refuses a session that is attached to another channel.
+        """
         connection = self.connection
         name = control.name
         if name is None:

@@ -199,6 +199,7 @@ class Connection(SessionConnection):
         elif isinstance(control, SessionDetached):
             self.attachments.handle_detached(session, control)
         elif session is None:
+            # Keeps 0-10/s030, 0-10/s031.
             self.refuse_unattached(number)
         elif session.state != C_DETACHING or not session.ended:
             session.on_control(control)
@@ -209,6 +210,7 @@ class Connection(SessionConnection):
             if self.state_number == STATE_AWAITING_HEADER:
                 raise CloseError(CloseCode.FRAMING_ERROR, "connection.close before anything else")
             self.state_number = STATE_CLOSED
+            # Keeps 0-10/s028.
             self.write_control(number, ConnectionCloseOk())
             self.on_control(number, control)
             self.on_closed()
@@ -237,12 +239,14 @@ class Connection(SessionConnection):
         if isinstance(control, ConnectionStart):
             self.mechanisms = list(control.mechanisms or ())
         elif isinstance(control, ConnectionStartOk):
+            # Keeps 0-10/s012.
             if self.is_server and control.mechanism not in self.mechanisms:
                 log.warning("a client chose a mechanism that was not offered")
                 self.on_not_offered(control.mechanism or "")
                 self.close_silently()
                 return
         elif isinstance(control, ConnectionTune):
+            # Keeps 0-10/s014.
             if (
                 sender is self.role
                 and control.heartbeat_max is not None
@@ -252,6 +256,7 @@ class Connection(SessionConnection):
             self.offer = control
         elif isinstance(control, ConnectionTuneOk):
             assert self.offer is not None
+            # Keeps 0-10/s015, 0-10/s017.
             wrong = check_tune(self.offer, control)
             if wrong:
                 if sender is self.role:
@@ -289,7 +294,6 @@ class Connection(SessionConnection):
             log.exception("an error cannot be reported")
             self.close_silently()
 
-    # Keeps 0-10/s028.
     def fail(self, error: CloseError | DetachError | ExecutionError) -> None:
         """Close, detach or fail by the scope of an error, and report it to the peer."""
         session = self.session

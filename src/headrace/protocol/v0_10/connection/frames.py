@@ -54,7 +54,6 @@ from headrace.spec.reply_0_10 import CloseCode
 
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
 SERIAL_HALF = 0x7FFFFFFF
-# Keeps 0-10/s013, 0-10/s016.
 HANDSHAKE_BYTES_MAX = 16384  # The maximum bytes from a peer before the opening.
 CONTROL_BYTES_MAX = 262144  # The maximum bytes of unfinished controls, on all channels.
 EMPTY_FRAMES_MAX = 64  # The maximum empty frames of unfinished controls.
@@ -69,6 +68,7 @@ class FrameReader:
 
     def __init__(self, connection: SessionConnection) -> None:
         self.connection = connection
+        # Keeps 0-10/s013, 0-10/s016.
         self.frame_limit = HANDSHAKE_BYTES_MAX  # The maximum bytes of a frame now.
         self.held = b""  # Input that waits until the state has changed.
         self.is_handling = False  # True: a call of ``feed`` is handling frames.
@@ -185,6 +185,7 @@ class FrameReader:
             segment_type = buffer[pos + C_TYPE_AT]
             size = get16(buffer, pos + C_SIZE_AT)
             number = get16(buffer, pos + C_CHANNEL_AT)
+            # Keeps 0-10/s004, 0-10/s005, 0-10/s019.
             if (
                 flags > 15
                 or segment_type > 3
@@ -254,6 +255,7 @@ class FrameReader:
                 self.frame_end = length
                 raise CloseError(CloseCode.FRAMING_ERROR, "a command before connection.open-ok")
             elif session is None:
+                # Keeps 0-10/s031.
                 if flags & C_BEGINS == C_BEGINS:
                     connection.refuse_unattached(number)
             else:
@@ -266,7 +268,6 @@ class FrameReader:
                 return pos
         return pos
 
-    # Keeps 0-10/s019.
     def frame_error(
         self, flags: int, segment_type: int, size: int, track: int, number: int
     ) -> CloseError:
@@ -344,7 +345,6 @@ class FrameReader:
         session.command_frame(buffer[pos], 1, buffer, pos + C_FRAME_HEAD, end)
         return end
 
-    # Keeps 0-10/s005.
     def transfer(
         self,
         session: Session,
@@ -368,7 +368,6 @@ class FrameReader:
         )
         return position
 
-    # Keeps 0-10/s004.
     def control_frame(
         self,
         session: Session | None,
@@ -415,7 +414,6 @@ class FrameReader:
         self.connection.control(session, number, payload)
 
 
-# Keeps 0-10/s001.
 def check_ranges(buffer: bytes | bytearray, start: int, end: int) -> bool:
     """Return True if ``buffer[start:end]`` holds ordered ranges of a sequence-set with gaps."""
     if (end - start) & 7 or start == end:

@@ -89,9 +89,12 @@ class ReceivedCommands:
 
     # --- Numbering ---------------------------------------------------------------------------
 
-    # Keeps 0-10/s038, 0-10/s039.
     def command_point(self, number: int, offset: int) -> None:
-        """Handle session.command-point: the peer continues with byte ``offset`` of ``number``."""
+        """Handle session.command-point: the peer continues with byte ``offset`` of ``number``.
+
+        :meth:`command_frame` and :meth:`Assembly.add` check that the next frame begins a command if
+        ``offset`` is 0, and begins none otherwise.
+        """
         session = self.session
         if not self.has_state:
             if offset:
@@ -134,7 +137,7 @@ class ReceivedCommands:
         self.assembly.clear()
         self.refresh()
 
-    # Keeps 0-10/s053, 0-10/s055.
+    # Keeps 0-10/s053, 0-10/s054, 0-10/s055.
     def on_gap(self, first_id: int, last_id: int) -> None:
         """Handle session.gap: the peer does not send these commands, or not again."""
         session = self.session
@@ -159,7 +162,6 @@ class ReceivedCommands:
         session.has_unreported = True
         session.announce_later()
 
-    # Keeps 0-10/s054.
     def add_gap_ahead(self, low: int, high: int) -> None:
         """Record a gap that begins after the next command."""
         gaps = sorted([*(self.gaps_ahead or []), (low, high)])
@@ -186,7 +188,7 @@ class ReceivedCommands:
 
     # --- Commands -----------------------------------------------------------------------------
 
-    # Keeps 0-10/s037.
+    # Keeps 0-10/s037, 0-10/s038.
     def command_frame(
         self, flags: int, segment_type: int, buffer: bytes | bytearray, start: int, end: int
     ) -> None:
@@ -414,7 +416,7 @@ class ReceivedCommands:
                 (completed.low - 1) & SERIAL_MASK,
             )
 
-    # Keeps 0-10/s045, 0-10/s046.
+    # Keeps 0-10/s047, 0-10/s051.
     def report(self) -> SequenceSet:
         """Return the complete commands that the peer has not acknowledged."""
         unreported = SequenceSet()
@@ -429,8 +431,12 @@ class ReceivedCommands:
             unreported.add_range(first_id & SERIAL_MASK, last_id & SERIAL_MASK)
         return unreported
 
+    # Keeps 0-10/s040, 0-10/s041, 0-10/s042, 0-10/s043, 0-10/s045, 0-10/s046.
     def on_flush(self, control: Any) -> None:
-        """Handle session.flush: send the expected, confirmed or completed commands."""
+        """Handle session.flush: send the expected, confirmed or completed commands.
+
+        All are whole commands, so that the fragments stay empty.
+        """
         session = self.session
         if control.expected:
             expected = SequenceSet([(session.next_in, session.next_in)] if self.has_state else [])
@@ -441,7 +447,7 @@ class ReceivedCommands:
             self.sent.write_control(SessionCompleted(commands=self.report()))
             session.has_unreported = False
 
-    # Keeps 0-10/s047, 0-10/s051.
+    # Keeps 0-10/s047, 0-10/s051, 0-10/s052.
     def on_known_completed(self, first_id: int, last_id: int) -> None:
         """Handle session.known-completed for a range of ids."""
         if not self.has_state:

@@ -42,7 +42,7 @@ class Sessions:
             Session, float
         ] = {}  # Detached sessions, each with the time at which it ends.
 
-    # Keeps 0-10/s035.
+    # Keeps 0-10/s032, 0-10/s035.
     def find(self, principal: Hashable, name: bytes, force: bool) -> Session:
         """Return the session of that name, or a new one; it is not attached.
 

@@ -33,7 +33,6 @@ class AttachedSession(Protocol):
         """Have :meth:`.port.SessionPort.send_completed` called at the end of the turn."""
 
 
-# Keeps 0-10/s042, 0-10/s043.
 def resume(session: AttachedSession, control: SessionExpected) -> None:
     """Handle session.expected: if the session is being resumed, replay the expected commands.
 
@@ -56,6 +55,7 @@ def resume(session: AttachedSession, control: SessionExpected) -> None:
         session.connection.on_session_control(session, control)
         return
     session.sent.is_resuming = False
+    # Keeps 0-10/s041.
     if not commands and not fragments:
         session.sent.send_command_point(session.sent.next_id, 0)
         lost = session.sent.completed.missing(session.sent.completed.low, next_id - 1)
@@ -75,6 +75,7 @@ def resume(session: AttachedSession, control: SessionExpected) -> None:
     session.connection.on_resumed(session, True)
 
 
+# Keeps 0-10/s066.
 def replay(
     session: AttachedSession, commands: SequenceSet, fragments: dict[int, Any], next_id: int
 ) -> None:

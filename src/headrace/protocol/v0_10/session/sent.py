@@ -125,6 +125,7 @@ class SentCommands:
             + payload
         )
 
+    # Keeps 0-10/s018.
     def send_transfer(
         self,
         head: bytes,
@@ -190,7 +191,7 @@ class SentCommands:
 
     # --- Completion by the peer ---------------------------------------------------------------
 
-    # Keeps 0-10/s050, 0-10/s052.
+    # Keeps 0-10/s050.
     def peer_completed(self, first_id: int, last_id: int) -> None:
         """Handle session.completed for a range of ids: the peer has completed these commands."""
         session = self.session
@@ -218,6 +219,7 @@ class SentCommands:
         for low, high in newly_completed:
             session.connection.on_completed(session, low & SERIAL_MASK, high & SERIAL_MASK)
 
+    # Keeps 0-10/s049.
     def completed_frame(self, buffer: bytes | bytearray, start: int, end: int) -> None:
         """Handle session.completed; ``buffer[start:end]`` is its payload, which is checked."""
         announced = (
@@ -232,6 +234,7 @@ class SentCommands:
                 self.add_known_completed(first, last)
             start += 8
 
+    # Keeps 0-10/s048.
     def add_known_completed(self, first_id: int, last_id: int) -> None:
         """Send known-completed for these ids at the end of the turn."""
         if not self.has_due:
@@ -250,7 +253,7 @@ class SentCommands:
                 self.write_control(SessionKnownCompleted(commands=self.due_more))
                 self.due_more = SequenceSet([(first_id, last_id)])
 
-    # Keeps 0-10/s048, 0-10/s049.
+    # Keeps 0-10/s048.
     def send_known_completed(self) -> None:
         """Send session.known-completed."""
         self.has_due = False

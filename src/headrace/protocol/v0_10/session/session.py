@@ -124,7 +124,6 @@ class Session(SessionPort):
             self.has_unreported = True
             self.announce_later()
 
-    # Keeps 0-10/s040, 0-10/s041.
     def begin(self) -> None:
         """Send session.command-point; if commands may be lost, request session.expected first.
 
@@ -193,6 +192,7 @@ class Session(SessionPort):
             if control.commands is not None:
                 for first_id, last_id in control.commands:
                     self.sent.peer_completed(first_id, last_id)
+                    # Keeps 0-10/s049.
                     if control.timely_reply or not self.connection.suppress_known_completed:
                         self.sent.add_known_completed(first_id, last_id)
         elif isinstance(control, SessionKnownCompleted):
@@ -215,6 +215,7 @@ class Session(SessionPort):
                 resume(self, control)
         elif isinstance(control, SessionRequestTimeout):
             # A broker caps it: ``Sessions.grant`` of headrace.protocol.v0_10.session.registry.
+            # Keeps 0-10/s036.
             granted = self.connection.choose_timeout(self, control.timeout)
             self.set_timeout(granted)
             self.sent.write_control(SessionTimeout(timeout=granted))
