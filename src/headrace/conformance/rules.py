@@ -11,7 +11,7 @@ class Rule(NamedTuple):
 
     id: str
     level: str  # In the standard's words: MUST, MUST NOT, SHOULD, MAY …
-    where: str  # The class, method or field of the rule; "" if the standard names none.
+    where: str  # The class, command, field or domain of the rule; "" if the standard names none.
     sentence: str  # The required behaviour, in Headrace's words.
 
     @property
