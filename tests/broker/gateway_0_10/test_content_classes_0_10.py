@@ -11,6 +11,8 @@ import pytest
 
 from headrace.protocol.codec_0_10 import (
     Command,
+    ExchangeBind,
+    ExchangeDeclare,
     FileAck,
     FileCancel,
     FileConsume,
@@ -407,6 +409,24 @@ def test_packets_that_cannot_be_delivered_come_back(one: Client, name: str) -> N
         one.send(StreamPublish(routing_key=key, **flags), b"", b"packet")  # type: ignore[arg-type]
         returned, _, body = one.expect(StreamReturn)
         assert (returned.reply_code, returned.routing_key, body) == (code, key, b"packet")
+
+
+@pytest.mark.rule("0-10/s151", "0-10/s152")
+def test_packets_go_to_no_alternate_of_an_alternate(one: Client, name: str) -> None:
+    one.declare(name)
+    one.call(ExchangeDeclare(exchange=name + "3", type="fanout"))
+    one.call(ExchangeBind(queue=name, exchange=name + "3", binding_key=""))
+    for number, alternate in ((2, "3"), (1, "2")):
+        one.call(
+            ExchangeDeclare(
+                exchange=f"{name}{number}", type="direct", alternate_exchange=name + alternate
+            )
+        )
+    consume_packets(one, name)
+    for number in (1, 2):  # Two steps lead nowhere, one leads to the queue.
+        packet = StreamPublish(exchange=f"{name}{number}", routing_key="k")
+        one.send(packet, b"", bytes((number,)))
+    assert one.expect(StreamDeliver)[2] == b"\x02"
 
 
 @pytest.mark.rule("0-10/s240", "0-10/s241")

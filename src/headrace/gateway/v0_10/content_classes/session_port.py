@@ -82,6 +82,7 @@ class SessionPort(ContentClassPort, ChannelState):
             exchange,
             routing_key,
             lambda: read_file_or_packet_properties(header).headers or {},
+            alternates=1,
             publisher=session.number,
         ).queues
         return queues
