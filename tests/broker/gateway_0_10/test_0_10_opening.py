@@ -12,8 +12,17 @@ from headrace.client import AccessRefused, ConnectFailed, NotFound, connect
 from headrace.client.blocking import connect as open_blocking
 from headrace.client.link.link_0_10 import Link010
 from headrace.client.url import parse_url
-from headrace.protocol.codec_0_10 import ConnectionOpenOk, ConnectionStart, Control
-from support.brokers.broker_process import Served
+from headrace.protocol.codec_0_10 import (
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    Control,
+)
+from support.brokers.broker_process import Served, until
+from support.clients.command_client_0_10 import Talk
 from support.command_line import on_data
 
 if TYPE_CHECKING:
@@ -120,3 +129,22 @@ def test_open_tells_of_other_hosts(served: Served) -> None:
         answer = asyncio.run(controls(url(served, vhost)))[-2]
         assert isinstance(answer, ConnectionOpenOk)
         assert answer.known_hosts == hosts
+
+
+@pytest.mark.rule("0-10/s029")
+def test_a_connection_lost_without_a_close_is_logged(served: Served) -> None:
+    before = served.log().count("lost without a close")
+    Talk(served.port, user="ada", password="ada").vanish()
+    until(lambda: served.log().count("lost without a close") > before, "the loss is logged")
+    before = served.log().count("the connection ended without close-ok")
+    client = Talk(served.port, opened=False)
+    client.control(ConnectionStart)
+    client.send(ConnectionStartOk(mechanism="PLAIN", response=b"\0ada\0ada", locale="en_US"))
+    client.control(ConnectionTune)
+    client.send(ConnectionTuneOk(channel_max=1))
+    client.send(ConnectionOpen(virtual_host="none"))  # The broker closes the connection.
+    client.vanish()
+    until(
+        lambda: served.log().count("the connection ended without close-ok") > before,
+        "the missing close-ok is logged",
+    )

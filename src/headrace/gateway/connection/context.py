@@ -54,6 +54,15 @@ CHANGES = frozenset(
 )
 
 
+# Keeps 0-9-1/connection.close-ok#01, 0-9/connection.close-ok#reporting, 0-10/s029.
+def log_lost_connection(number: int, *, is_open: bool) -> None:
+    """Log that a socket was closed without a close, or without an answer to the broker's close."""
+    if is_open:
+        log.info("connection %d: lost without a close", number)
+    else:
+        log.info("connection %d: the connection ended without close-ok", number)
+
+
 def is_durable_change(method: object) -> bool:
     """Return True if a method of CHANGES may change a durable definition.
 

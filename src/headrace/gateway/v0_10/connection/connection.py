@@ -19,7 +19,7 @@ if not cython.compiled:
     from headrace.protocol.v0_10.session.session import Session as ProtocolSession
     from headrace.protocol.v0_x.handshake import STATE_AUTHENTICATING, STATE_OPEN
 
-from headrace.gateway.connection.context import CHANGES, is_durable_change
+from headrace.gateway.connection.context import CHANGES, is_durable_change, log_lost_connection
 from headrace.gateway.v0_10.errors import translate
 from headrace.gateway.v0_10.qpid_clients import is_qpid_client, suppresses_known_completed
 from headrace.model.errors import ModelError
@@ -512,8 +512,12 @@ class Connection010(Connection):
 
     def end(self) -> None:
         if self.ended:
+            if self.awaits_close():
+                log_lost_connection(self.number, is_open=False)
             return
         self.ended = True
+        if self.state_number == STATE_OPEN:
+            log_lost_connection(self.number, is_open=True)
         self.on_turn_end()
         self.detach_all()
         self.starving = None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Unpack
 
-from headrace.gateway.connection.context import Context, Options
+from headrace.gateway.connection.context import Context, Options, log_lost_connection
 from headrace.gateway.connection.plug_in_state import channel_states
 from headrace.gateway.v0_x import early_rules
 from headrace.gateway.v0_x.channel.ending import end_channel
@@ -103,10 +103,7 @@ class V0xContext(Context):
     def log_loss(self, connection: GatewayConnection) -> None:
         """Log that the socket was closed without connection.close-ok or channel.close-ok."""
         number = connection.number
-        if connection.state_number == STATE_OPEN:
-            log.info("connection %d: lost without a close", number)
-        else:
-            log.info("connection %d: the connection ended without close-ok", number)
+        log_lost_connection(number, is_open=connection.state_number == STATE_OPEN)
         for channel in connection.channels.values():
             if channel.state == CLOSING:
                 log.info(
