@@ -46,6 +46,11 @@ contrary of the sentence. The other columns are the modules of `src/headrace` th
 comment there has its id), and the tests that would fail if it were broken, or the reason why there
 is no such test. {broken} rules of 0-9-1 are not kept, on purpose: {names}. Statements about clients
 are proven with Headrace's client.
+Three rules are kept as far as a client asks for nothing else: a queue with a limit and the overflow
+`drop-head` drops persistent messages, too; a client with the capability
+`authentication_failure_close` gets a connection.close if it chooses a mechanism that its connection
+may not use; and a message that was rejected with `requeue` returns to its consumer if the queue has
+no other.
 0-8 has no separate rules here: it states those of 0-9 in other words.
 
 Rules that are visible from outside can be checked on any broker:

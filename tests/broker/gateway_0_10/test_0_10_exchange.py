@@ -42,6 +42,13 @@ def test_every_standard_type_can_be_declared(session: RawSession, name: str, kin
     assert session.call(ExchangeQuery(name=name)).type == kind
 
 
+@rule("0-10/s143")
+@pytest.mark.parametrize("kind", ["x-consistent-hash", "x-random"])
+def test_further_types_can_be_declared(session: RawSession, name: str, kind: str) -> None:
+    session.call(ExchangeDeclare(exchange=name, type=kind))
+    assert session.call(ExchangeQuery(name=name)).type == kind
+
+
 @rule("0-10/s139", "0-10/s140")
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
 def test_an_instance_of_each_type_is_there(session: RawSession, kind: str) -> None:

@@ -226,7 +226,7 @@ def test_a_blank_destination_is_the_default_exchange(rig: Rig, client: Client) -
     assert queue(rig).ready_count == 1
 
 
-@pytest.mark.rule("0-9/message.transfer.destination#02", "0-9/message.transfer.destination#03")
+@pytest.mark.rule("0-9/message.transfer.destination#02")
 def test_an_internal_exchange_refuses_content(rig: Rig, client: Client) -> None:
     client.call(ExchangeDeclare(exchange="inside", type="direct", internal=True), ExchangeDeclareOk)
     sent = MessageTransfer(destination="inside", body=Content(b"x"))
@@ -289,7 +289,6 @@ def test_persistence_does_not_change_the_order(client: Client) -> None:
     assert bodies(client) == [b"%d" % number for number in range(len(modes))]
 
 
-@pytest.mark.rule("0-9/message#03")
 def test_a_client_may_stop_the_flow_of_transfers(client: Client) -> None:
     declare(client)
     consume(client, no_ack=True)
@@ -300,7 +299,6 @@ def test_a_client_may_stop_the_flow_of_transfers(client: Client) -> None:
     assert {type(method) for method in client.heard()} == {ChannelFlowOk, MessageTransfer}
 
 
-@pytest.mark.rule("0-9/message#05")
 def test_what_exceeds_a_limit_is_a_dead_letter(rig: Rig, client: Client) -> None:
     declare(client, "dead")
     letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
