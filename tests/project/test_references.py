@@ -60,15 +60,6 @@ def test_every_bound_in_a_page_is_a_constant_of_the_source(names: Names) -> None
     assert offenders == []
 
 
-def test_every_module_of_the_map_of_features_exists() -> None:
-    page = (ROOT / "docs/explanation/features.md").read_text()
-    section = page.partition("\n| ")[2]
-    paths = re.findall(r"`([a-z0-9_]+(?:/[a-z0-9_]+)+(?:\.py)?)`", section)
-    missing = [path for path in paths if not (ROOT / "src/headrace" / path).exists()]
-    assert len(paths) > 50
-    assert missing == []
-
-
 MADE_UP = '''
 """About :mod:`.disk`, :mod:`.disc`, :class:`~made.disk.Disk` and :class:`~made.disk.Disc`."""
 
