@@ -3,7 +3,8 @@
 
 ``x-publishing-id`` is removed, so that a consumer can republish a message with all its headers: the
 publisher's id is used already. ``x-publisher-name`` stays, unless it begins with ``amq.headrace.``,
-the prefix of the broker's own tools.
+the prefix of the broker's own tools. `headrace.model.vhost.publishing_ids` decides whether the
+message is a duplicate.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The available mechanisms: the built-in ones, and the ones of entry points."""
+"""The available mechanisms: the built-in ones, and the ones of entry points.
+
+`headrace.gateway.sasl.logins` decides which of them a client may use.
+"""
 
 from __future__ import annotations
 

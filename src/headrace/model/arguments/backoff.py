@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The retry delays in a queue's arguments, which grow with each requeue of a message."""
+"""The retry delays in a queue's arguments, which grow with each requeue of a message.
+
+`headrace.model.queue.retry_backoff` delays the messages.
+"""
 
 from __future__ import annotations
 

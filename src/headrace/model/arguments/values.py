@@ -3,6 +3,7 @@
 
 The error texts are RabbitMQ's, since clients' test suites match them literally.
 :mod:`headrace.model.policy.unknown_arguments` handles unknown names.
+:mod:`headrace.model.queue_kinds.apply_arguments` applies the values to a queue.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ NAMES_LOGGED_MAX = 1024  # Names logged by one process; further ones are ignored
 NAME_SHOWN_MAX = 255
 DEAD_LETTERS = "x-qpid-dlq-enabled"  # True or 1 also declares a queue for dead letters.
 
-#: Names without effect here: clusters, files of other brokers, descriptions.
+#: Names without effect here: clusters, files of other brokers, descriptions. Thresholds of Qpid's
+#: brokers have an effect on queues (``QUEUE_ARGUMENTS``, which is looked up before).
 HARMLESS = frozenset(
     {
         "qpid.alert_count",

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The deadlines of a queue's messages (``x-message-ttl`` and expirations), soonest first."""
+"""The deadlines of a queue's messages (``x-message-ttl`` and expirations), soonest first.
+
+``Queue.set_deadline`` of `headrace.model.queue.queue` applies ``x-message-ttl``.
+"""
 
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING

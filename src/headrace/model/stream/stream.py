@@ -6,6 +6,8 @@ A stream is a queue to exchanges and consumers, but its messages are in a log
 prefetch credit. It starts at ``x-stream-offset``: ``first``, ``last``, ``next``, an offset, a time
 or an interval (:meth:`Stream.resolve`). Only durable records are delivered, because a crash could
 remove any other record, and a later record would then get its offset.
+`headrace.model.stream.reader_options` reads the other arguments of a reader, and
+`headrace.model.stream.offset_tracking` stores its offsets.
 """
 
 import logging

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queues of a virtual host: declaration, ownership, expiry and deletion."""
+"""The queues of a virtual host: declaration, ownership, expiry and deletion.
+
+`headrace.model.vhost.queue_type` chooses the class of a queue;
+`headrace.model.arguments.lifetime_policies` has the lifetimes and owners of Qpid's brokers.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@
 There are two layouts. An exchange of type ``x-super-stream`` picks the partition for a routing key.
 RabbitMQ's tools make a direct exchange with the argument ``x-super-stream``: publishers name the
 partition in the routing key. In both, the bound streams are the partitions, ordered by the
-binding argument ``x-stream-partition-order``, then by name.
+binding argument ``x-stream-partition-order``, then by name. `headrace.model.exchange.super_stream`
+picks the partition of a message.
 """
 
 from __future__ import annotations

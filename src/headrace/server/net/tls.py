@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TLS of the listening side: certificates by server name, clients' certificates, revocation."""
+"""TLS of the listening side: certificates by server name, clients' certificates, revocation.
+
+`headrace.server.net.revocation` closes open connections whose certificate is no longer valid.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exchange class of 0-10: declare, delete, query, bind, unbind, bound."""
+"""The exchange class of 0-10: declare, delete, query, bind, unbind, bound.
+
+`headrace.gateway.security.authorized_host` has the rules of 0-10 for declarations and bindings;
+`headrace.model.vhost.topology` makes them.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue class of 0-10: declare, delete, purge, query."""
+"""The queue class of 0-10: declare, delete, purge, query.
+
+`headrace.gateway.security.authorized_host` has the rules of 0-10 for declarations;
+`headrace.model.vhost.queue_registry` declares and deletes queues.
+"""
 
 from __future__ import annotations
 

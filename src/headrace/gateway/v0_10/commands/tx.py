@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tx class of 0-10: transfers and accepts of a session that happen together."""
+"""The tx class of 0-10: transfers and accepts of a session that happen together.
+
+`headrace.model.transaction.transaction` commits them.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consumers of a 0-8, 0-9 or 0-9-1 client: credit, and writing deliveries."""
+"""Consumers of a 0-8, 0-9 or 0-9-1 client: credit, and writing deliveries.
+
+``qos`` of `headrace.gateway.v0_x.methods.basic` decides what a prefetch count limits.
+"""
 
 import cython
 

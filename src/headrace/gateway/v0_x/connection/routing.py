@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The route of a publish of 0-8 to 0-9-1: permissions, the exchange, and its queues."""
+"""The route of a publish of 0-8 to 0-9-1: permissions, the exchange, and its queues.
+
+``VirtualHost.route`` of `headrace.model.vhost.virtual_host` finds the queues.
+"""
 
 from __future__ import annotations
 

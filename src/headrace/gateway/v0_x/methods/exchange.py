@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exchange class of 0-8 to 0-9-1."""
+"""The exchange class of 0-8 to 0-9-1.
+
+`headrace.gateway.security.authorized_host` checks declarations and bindings by the rules of the
+client's version; `headrace.model.vhost.topology` makes them.
+"""
 
 from __future__ import annotations
 

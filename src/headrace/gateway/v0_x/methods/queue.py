@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue class of 0-8 to 0-9-1, and the queue for an empty name."""
+"""The queue class of 0-8 to 0-9-1, and the queue for an empty name.
+
+`headrace.gateway.security.authorized_host` checks declarations and bindings by the rules of the
+client's version; `headrace.model.vhost.queue_registry` declares and deletes queues.
+"""
 
 from __future__ import annotations
 
