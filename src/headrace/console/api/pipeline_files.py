@@ -2,7 +2,8 @@
 """States of pipelines and reports of query listeners, read from their files.
 
 A pipeline's state directory has ``status.json``, ``graph.json``, ``lock`` and ``checkpoints``; a
-listener writes a line of JSON for each event of a query.
+listener writes a line of JSON for each event of a query. A pipeline whose status says that it runs
+is ``killed`` if no process has its lock.
 """
 
 from __future__ import annotations

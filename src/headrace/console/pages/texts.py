@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values as text or HTML for people. Hidden characters in clients' names are shown as escapes."""
+"""Values as text or HTML for people. Hidden characters in clients' names are shown as escapes.
+
+:mod:`.rendering` chooses the function for each kind of column.
+"""
 
 from __future__ import annotations
 

@@ -36,9 +36,10 @@ class Tier(NamedTuple):
     kept_s: int
 
 
-DETAILED = (Tier(SAMPLE_S, 605),)
-BASIC = (*DETAILED, Tier(60, 3660))
-GLOBAL = (*BASIC, Tier(600, 29_400), Tier(1800, 86_400))  # RabbitMQ's names.
+# RabbitMQ's names; :mod:`.snapshot` chooses one for each kind of objects.
+DETAILED = (Tier(SAMPLE_S, 605),)  # 10 minutes.
+BASIC = (*DETAILED, Tier(60, 3660))  # 1 hour.
+GLOBAL = (*BASIC, Tier(600, 29_400), Tier(1800, 86_400))  # 24 hours.
 
 
 class Delta:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history of numbers: an hour in memory, every five seconds; 30 days in a file.
+"""The history of numbers: an hour in memory, 30 days in a file.
 
+In memory there is a value every five seconds for ten minutes, then one a minute (:mod:`.deltas`).
 The file (:mod:`.history_file`) has the broker's totals, the virtual hosts, and the queues and users
 with traffic. Without the file the history is one hour.
 """

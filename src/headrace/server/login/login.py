@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logins of connections, renewed secrets, and expiring credentials.
 
-Logins over HTTP use ``LoginService.admit``, with the same mechanisms, delays and rules.
+Logins over HTTP use ``LoginService.admit``, with the same mechanisms, delays and rules;
+:mod:`headrace.server.management.tickets` has their number, idle time and end.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 """Requests of one operator, read as lines of JSON and answered by lines.
 
 The lines come from the management socket (:mod:`.socket`) or from another broker of the cluster
-(:mod:`.forwarded_requests`).
+(:mod:`.forwarded_requests`). :mod:`headrace.server.observe.audited_events` decides which requests
+are written to the audit log.
 """
 
 from __future__ import annotations

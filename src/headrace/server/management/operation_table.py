@@ -11,6 +11,7 @@ The module of a resource has a table, and declares each operation above its func
 
 A row of the table has the rights that the broker checks before the function runs, and the text for
 the reference page of the management socket. The system user has no ticket and needs no rights.
+:mod:`headrace.server.observe.audited_events` decides which operations are audited.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 A ticket is 256 random bits; the broker keeps only its hash. It is valid from the address of the
 login only. It ends at a logout, after ``IDLE_S`` without use, and at the latest ``LIFE_S`` after
 the login. It also ends when the user's password, tags or account change, and when the token of the
-login expires or its issuer is no longer trusted. A broker with a data directory keeps the tickets
-of its own accounts over a restart (:mod:`headrace.server.management.ticket_file`); the time without
-a broker counts as idle.
+login expires or its issuer is no longer trusted. :mod:`headrace.operator_logins` has the times. A
+broker with a data directory keeps the tickets of its own accounts over a restart
+(:mod:`headrace.server.management.ticket_file`); the time without a broker counts as idle.
 """
 
 from __future__ import annotations

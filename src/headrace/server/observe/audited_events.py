@@ -2,7 +2,7 @@
 """Tables of the events that the audit log records and leaves out, each with its meaning or reason.
 
 An event in neither table is audited, so that no new event is missed; a test compares the tables
-with the code.
+with the code. :func:`is_audited` decides for the commands of operators.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 Each attempt of a task stages its rows under sink, batch, partition and attempt. The driver commits
 the successful attempts. In one step the broker makes their messages visible and records the batch
 as the last one of the sink, so a batch that Spark repeats is skipped. The commit discards the
-failed and killed attempts of the batch. docs/guides/spark.md has a drawing.
+failed and killed attempts of the batch. docs/guides/spark-sink.md has a drawing.
 """
 
 from __future__ import annotations

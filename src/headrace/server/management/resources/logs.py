@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The logs of the broker: their last lines, and files that are rotated or reopened."""
+"""The logs of the broker: their last lines, and files that are rotated or reopened.
+
+:mod:`.audit_log` searches the audit log.
+"""
 
 from __future__ import annotations
 
