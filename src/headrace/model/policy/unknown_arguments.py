@@ -35,24 +35,14 @@ NAMES_LOGGED_MAX = 1024  # Names logged by one process; further ones are ignored
 NAME_SHOWN_MAX = 255
 DEAD_LETTERS = "x-qpid-dlq-enabled"  # True or 1 also declares a queue for dead letters.
 
-#: Names without effect here: clusters, files of other brokers, descriptions. Thresholds of Qpid's
-#: brokers have an effect on queues (``QUEUE_ARGUMENTS``, which is looked up before).
+#: Names without effect here: clusters, files of other brokers, descriptions.
 HARMLESS = frozenset(
     {
-        "qpid.alert_count",
         "qpid.alert_count_down",
-        "qpid.alert_count_up",
-        "qpid.alert_repeat_gap",
-        "qpid.alert_size",
         "qpid.alert_size_down",
-        "qpid.alert_size_up",
         "qpid.cluster_durable",
         "qpid.file_count",
         "qpid.file_size",
-        "qpid.flow_resume_count",
-        "qpid.flow_resume_size",
-        "qpid.flow_stop_count",
-        "qpid.flow_stop_size",
         "qpid.max_pages_loaded",
         "qpid.page_factor",
         "qpid.paging",  # Every queue pages out when memory is short.
