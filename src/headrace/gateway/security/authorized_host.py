@@ -147,7 +147,6 @@ class AuthorizedHost:
         self._require_name(QUEUE, name)
         return self.vhost.find_queue(name, self.owner)
 
-    # Keeps 0-10/s190.
     def declare_queue(
         self,
         name: str,
@@ -160,7 +159,10 @@ class AuthorizedHost:
         kept: bool = False,
         session: object = None,
     ) -> Queue:
-        """Declare a queue and return it; see ``VirtualHost.declare_queue``."""
+        """Declare a queue and return it; see ``VirtualHost.declare_queue``.
+
+        `headrace.model.policy.unknown_arguments` refuses or ignores unknown arguments.
+        """
         vhost, is_0_10 = self.vhost, self.dialect is Dialect.V0_10
         self._require_name(QUEUE, name)
         self.check("configure", QUEUE, name or "amq.gen-")

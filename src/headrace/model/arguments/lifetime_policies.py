@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lifetime and exclusivity policies of queues, as Qpid's brokers have them.
+"""Lifetime and exclusivity of queues: the flags, and the policies of Qpid's brokers.
 
 ``qpid.lifetime_policy`` (Broker-J) and ``qpid.lifetime-policy`` (qpidd) are conditions on which a
 queue is deleted. ``qpid.exclusivity_policy`` names the connections that may use it. These policies

@@ -225,6 +225,7 @@ def check_binding_arguments(
             _judge(name, subject, mode, meaningful, "an exchange of this type does not look at it")
 
 
+# Keeps 0-10/s190.
 def _judge(name: str, subject: str, mode: str, meaningful: bool, elsewhere: str = "") -> None:
     """Refuse, log or ignore an unknown name.
 

@@ -71,7 +71,10 @@ class ReadyList:
     # Keeps 0-9-1/basic#06, 0-9-1/basic#07, 0-9/basic#06, 0-9/basic#07, 0-9/message#06,
     # 0-9/message#07, 0-9/file#03, 0-9/stream#02, 0-10/s062, 0-10/s063, 0-10/s205.
     def level(self, priority: int) -> int:
-        """Return the level of a priority."""
+        """Return the level of a priority.
+
+        Packets have a level for each priority (`headrace.model.queue_kinds.content_lanes`).
+        """
         if self.max_priority:
             if priority <= self.priority_base:
                 return 0

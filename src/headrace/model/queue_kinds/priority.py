@@ -2,8 +2,9 @@
 """Priority queues: the levels that ``x-max-priority`` and ``qpid.priorities`` give a queue.
 
 A priority queue has no class of its own, since every queue has levels: two without an argument, for
-the priorities 0 to 4 and 5 to 9. `headrace.model.queue.ready_list` has a ring of messages for each
-level and maps priorities to them. Levels that take turns are in `fair_share`.
+the priorities 0 to 4 and 5 to 9. Lanes of packets have ten (`content_lanes`).
+`headrace.model.queue.ready_list` has a ring of messages for each level and maps priorities to them.
+Levels that take turns are in `fair_share`.
 """
 
 from __future__ import annotations

@@ -102,7 +102,8 @@ class Subscription(Consumer):
             )
         )
         self.transfer_head: bytes = b""
-        self.is_window_mode = True  # The mode before any set-flow-mode (0-10/s098).
+        # Keeps 0-10/s098.
+        self.is_window_mode = True  # The mode before any set-flow-mode.
         self.window_id: int = 0  # message.stop ends a window, whose transfers return no credit.
         self.credit_messages = 0
         self.credit_bytes = 0

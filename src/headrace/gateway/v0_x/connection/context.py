@@ -101,7 +101,10 @@ class V0xContext(Context):
     # Keeps 0-9-1/connection.close-ok#01, 0-9-1/channel.close-ok#01,
     # 0-9/connection.close-ok#reporting, 0-9/channel.close-ok#reporting.
     def log_loss(self, connection: GatewayConnection) -> None:
-        """Log that the socket was closed without connection.close-ok or channel.close-ok."""
+        """Log that the socket was closed without connection.close-ok or channel.close-ok.
+
+        `GatewayConnection.end` calls it.
+        """
         number = connection.number
         log_lost_connection(number, is_open=connection.state_number == STATE_OPEN)
         for channel in connection.channels.values():
