@@ -145,7 +145,9 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any], text: str) -> None
         exchange_type("x-consistent-hash").check_arguments(arguments, "exchange 'x'")
 
 
-@pytest.mark.parametrize("key", ["", "x", "1.5", "0", "-1", str(WEIGHT_MAX + 1), "9" * 100, "¹"])
+@pytest.mark.parametrize(
+    "key", ["", "x", "1.5", "0", "-1", "--5", "-", "5-", str(WEIGHT_MAX + 1), "9" * 100, "¹"]
+)
 def test_bad_weights_are_refused(key: str) -> None:
     exchange = bound("x-consistent-hash", {"a": 1})
     with pytest.raises(InvalidArgument, match="The binding key must"):

@@ -11,6 +11,7 @@ algorithms (``x-algorithm``), ``ring`` moves the fewest values and ``jump`` is t
 from __future__ import annotations
 
 import hashlib
+import re
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Unpack
 
@@ -112,7 +113,7 @@ class ConsistentHashExchange(HashExchange):
             raise PreconditionFailed("hash-header and x-hash-on are mutually exclusive")
 
     def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
-        if not (routing_key.isascii() and routing_key.lstrip("-").isdigit()):
+        if re.fullmatch(r"-?[0-9]+", routing_key) is None:
             raise InvalidArgument(f"The binding key must be an integer: {routing_key!r}")
         if len(routing_key) > 10 or int(routing_key) > WEIGHT_MAX:
             raise InvalidArgument(f"The binding key must not be greater than {WEIGHT_MAX}")
