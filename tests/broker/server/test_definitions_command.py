@@ -751,6 +751,20 @@ def test_elements_that_a_file_repeats(data: Path, file: Path, broker: LocalBroke
     check_everything(broker)
 
 
+def test_a_file_is_taken_again_at_the_limit_of_all_weights(
+    data: Path, file: Path, broker: LocalBroker
+) -> None:
+    weights = range(934, 1001)  # In all 64,789 of 65,536; none of them fits once more.
+    value = {
+        "vhosts": [{"name": "shop"}],
+        "queues": [{"name": "q", "vhost": "shop", "durable": True}],
+        "exchanges": [{"name": "h", "vhost": "shop", "type": "x-consistent-hash", "durable": True}],
+        "bindings": [binding("h", "q", str(weight)) for weight in weights],
+    }
+    assert taken(data, write(file, value))["counts"]["bindings"] == {"made": len(weights)}
+    assert taken(data, file)["counts"]["bindings"] == {"there": len(weights)}
+
+
 HASH = "rabbit_password_hashing_md5"
 MD5 = {"password_hash": "wS4AT3B4Z5RpWlFn1FA30osf2C8="}  # Of four bytes of salt.
 

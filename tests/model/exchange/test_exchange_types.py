@@ -11,6 +11,7 @@ import pytest
 
 from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument, PreconditionFailed
+from headrace.model.exchange import hash as hash_exchanges
 from headrace.model.exchange.binding import Binding
 from headrace.model.exchange.direct import DirectExchange
 from headrace.model.exchange.hash import WEIGHT_MAX, WEIGHTS_MAX, jump_bucket
@@ -18,6 +19,7 @@ from headrace.model.exchange.random import RandomExchange
 from headrace.model.exchange.registry import exchange_type, known_arguments, new_exchange
 from headrace.model.ports import Store
 from headrace.model.queue.queue import Queue
+from headrace.model.vhost.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
     from headrace.model.exchange.exchange import Exchange
@@ -159,9 +161,31 @@ def test_all_weights_together_are_bounded() -> None:
         "x-consistent-hash", dict.fromkeys(map(str, range(WEIGHTS_MAX // WEIGHT_MAX)), WEIGHT_MAX)
     )
     assert len(reached(exchange, "k")) == 1
-    exchange.check(str(WEIGHTS_MAX % WEIGHT_MAX), {})
+    exchange.check_room(str(WEIGHTS_MAX % WEIGHT_MAX))
     with pytest.raises(PreconditionFailed, match=f"more than {WEIGHTS_MAX} in all"):
-        exchange.check(str(WEIGHTS_MAX % WEIGHT_MAX + 1), {})
+        exchange.check_room(str(WEIGHTS_MAX % WEIGHT_MAX + 1))
+
+
+@pytest.mark.rule("0-9-1/queue.bind#01")
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("x-consistent-hash", {}),
+        ("x-delayed-message", {"x-delayed-type": "x-consistent-hash"}),
+    ],
+)
+def test_a_binding_is_repeated_at_the_limit_of_all_weights(
+    kind: str, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hash_exchanges, "WEIGHTS_MAX", 10)
+    vhost = VirtualHost("/", store=Store(), counters=Counters(now_ms=1_000_000))
+    vhost.declare_exchange("x", kind, arguments=arguments)
+    vhost.declare_queue("q")
+    vhost.bind("x", ("queue", "q"), "6")
+    vhost.bind("x", ("queue", "q"), "6")
+    with pytest.raises(PreconditionFailed, match="more than 10 in all"):
+        vhost.bind("x", ("queue", "q"), "5")
+    assert [binding.routing_key for binding in vhost.exchanges["x"].bindings] == ["6"]
 
 
 def test_modulus_hash_picks_one_binding_by_the_key() -> None:

@@ -67,6 +67,9 @@ class DelayedExchange(Exchange):
     def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
         self._inner.check(routing_key, arguments)
 
+    def check_room(self, routing_key: str) -> None:
+        self._inner.check_room(routing_key)
+
     def check_destination(self, destination: BindingDestination) -> None:
         self._inner.check_destination(destination)
 

@@ -173,6 +173,9 @@ class Exchange:
     def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
         """Refuse a binding with an invalid key or arguments."""
 
+    def check_room(self, routing_key: str) -> None:
+        """Refuse a new binding beyond the limit of this type."""
+
     def check_destination(self, destination: BindingDestination) -> None:
         """Refuse a destination that this type cannot have."""
 

@@ -119,6 +119,8 @@ class ConsistentHashExchange(HashExchange):
             raise InvalidArgument(f"The binding key must not be greater than {WEIGHT_MAX}")
         if int(routing_key) < 1:
             raise InvalidArgument("The binding key must be greater than 0")
+
+    def check_room(self, routing_key: str) -> None:
         if self._weights + int(routing_key) > WEIGHTS_MAX:
             raise PreconditionFailed(
                 f"the weights of the bindings of exchange '{self.name}' may not be more than "

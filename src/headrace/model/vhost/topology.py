@@ -324,6 +324,7 @@ class Topology(ABC):
             self._check_binding_arguments(binding.source, arguments, strict)
         if binding in binding.source.bindings:
             return
+        binding.source.check_room(routing_key)
         self._require(self._is_durable(binding))
         memory = binding.source.binding_memory(binding)
         self.check_definition(memory, "a binding of exchange '{}'", source)

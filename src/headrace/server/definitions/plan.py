@@ -275,6 +275,7 @@ class Plan(AccountPlan):
         if destination is not None and not is_new and bound in source.bindings:
             return name, UNCHANGED, ""
         try:
+            source.check_room(binding.routing_key)
             self._reserve_memory(element, vhost, self._new_binding_memory(bound, vhost))
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
