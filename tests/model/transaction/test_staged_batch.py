@@ -111,7 +111,7 @@ def test_names_are_bounded(sink: str) -> None:
         build_xid(sink, 0, "0")
 
 
-@pytest.mark.parametrize("text", ["", "a", "a:", ":1", "a:-1", "a:x", "a:10000"])
+@pytest.mark.parametrize("text", ["", "a", "a:", ":1", "a:-1", "a:x", "a:10000", "a:" + "9" * 5000])
 def test_names_of_work_are_read_with_care(text: str) -> None:
     with pytest.raises(InvalidArgument):
         Stage.parse(text)

@@ -21,6 +21,7 @@ been inactive for OWNER_S, or has released the sink. The owner chooses the batch
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -100,7 +101,7 @@ class Stage(NamedTuple):
             InvalidArgument: the text is malformed.
         """
         name, _, chunks = text.rpartition(":")
-        if not name or not chunks.isascii() or not chunks.isdigit() or int(chunks) > CHUNKS_MAX:
+        if not name or re.fullmatch(r"[0-9]{1,9}", chunks) is None or int(chunks) > CHUNKS_MAX:
             raise InvalidArgument(f"'{text}' is not a name of staged work")
         return cls(name, int(chunks))
 
