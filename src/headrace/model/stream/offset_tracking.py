@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 ARGUMENT = "x-stream-automatic-offset-tracking"
 GENERATED = "amq.ctag-"  # Prefix of generated tags, which are never the same again.
-READERS_MAX = 1000  # Tracked readers of one stream.
+READERS_MAX = 1000  # Tags of one stream: the stored ones, and those of present readers.
 _PREFIX = b"stream/read/"
 _OFFSET_SIZE = 8
 
@@ -39,23 +40,32 @@ class OffsetTracking:
         self._facts = facts
         self._prefix = _PREFIX + stream_id + b"/"
         self._keys: dict[Consumer, bytes] = {}
+        self._readers: Counter[bytes] = Counter()  # The number of present readers of each tag.
         self._pending: dict[Consumer, int] = {}  # Offsets that are not stored yet.
 
-    def begin(self, consumer: Consumer) -> int:
-        """Track a reader; return the offset to start at, -1 for a new one.
+    def find_start(self, consumer: Consumer) -> int:
+        """Return the offset at which a reader starts, -1 for a new tag.
 
         Raises:
-            ResourceError: there are too many readers, or facts.
+            ResourceError: there are too many tags, or facts.
         """
-        tag = hashlib.blake2b(consumer.tag.encode(), digest_size=16).digest()
-        key = self._prefix + tag
+        key = self._key(consumer)
         stored = self._facts.get(key)
-        if stored is None:
-            if sum(1 for _ in self._facts.items(self._prefix)) >= READERS_MAX:
-                raise ResourceError(f"a stream remembers {READERS_MAX} readers at most")
-            self._facts.check(key, bytes(_OFFSET_SIZE))
+        if stored is not None:
+            return int.from_bytes(stored, "big")
+        if key not in self._readers:
+            # Each present reader may store its tag with its first ack.
+            tags = {stored_key for stored_key, _ in self._facts.items(self._prefix)}
+            if len(tags | self._readers.keys()) >= READERS_MAX:
+                raise ResourceError(f"a stream may store the offsets of at most {READERS_MAX} tags")
+        self._facts.check(key, bytes(_OFFSET_SIZE))
+        return -1
+
+    def begin(self, consumer: Consumer) -> None:
+        """Track a reader that :meth:`find_start` accepted, until :meth:`end`."""
+        key = self._key(consumer)
         self._keys[consumer] = key
-        return -1 if stored is None else int.from_bytes(stored, "big")
+        self._readers[key] += 1
 
     def record(self, consumer: Consumer, offset: int) -> bool:
         """Record an acknowledged offset; return False if the reader is not tracked."""
@@ -76,7 +86,15 @@ class OffsetTracking:
     def end(self, consumer: Consumer) -> None:
         """Store the offset of a reader that ends."""
         self.write()
-        self._keys.pop(consumer, None)
+        key = self._keys.pop(consumer, None)
+        if key is not None:
+            self._readers[key] -= 1
+            if not self._readers[key]:
+                del self._readers[key]
+
+    def _key(self, consumer: Consumer) -> bytes:
+        """Return the key of a reader's fact."""
+        return self._prefix + hashlib.blake2b(consumer.tag.encode(), digest_size=16).digest()
 
 
 def forget_readers(facts: Facts, stream_id: bytes) -> None:

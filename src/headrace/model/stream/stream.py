@@ -228,10 +228,11 @@ class Stream(Queue):
                 )
             start = f"{period_s}s" if period_s else "next"
         offset = self.resolve(start)
-        if is_tracked(consumer, arguments):
+        is_tracking = is_tracked(consumer, arguments)
+        if is_tracking:
             if self.tracking is None:
                 self.tracking = OffsetTracking(self.vhost.facts, self.id_bytes)
-            tracked = self.tracking.begin(consumer)
+            tracked = self.tracking.find_start(consumer)
             if tracked >= 0 and "x-stream-offset" not in arguments and period_s is None:
                 start = offset = tracked
         log = self.log
@@ -249,6 +250,8 @@ class Stream(Queue):
             if reader.strict:
                 raise self.removed_error(offset)
             offset = first
+        if is_tracking and self.tracking is not None:  # Now nothing refuses the reader any more.
+            self.tracking.begin(consumer)
         self.cursors[consumer] = offset
         reader.selector = consumer.selector
         if browses or consumer.auto_close:
