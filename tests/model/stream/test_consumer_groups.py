@@ -219,6 +219,31 @@ def test_a_pin_holds_retention_back_up_to_its_limit(caplog: pytest.LogCaptureFix
     assert host.vhost.counters.memory_used == stream.log.memory
 
 
+def test_a_group_that_stays_behind_its_pin_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    host = Host()
+    host.groups.pin_bytes_max = 20_000
+    stream = host.stream(**{"x-max-length-bytes": 10_000})
+    fill(stream, 5)
+    group = host.groups.begin(stream, "slow", 0, pin=True)
+
+    def lines() -> int:
+        return caplog.text.count("may hold back 20000 bytes for groups")
+
+    with caplog.at_level(logging.WARNING):
+        for _ in range(20):  # It reads half as fast as the stream grows.
+            fill(stream, 10)
+            position = max(group.position, stream.log.first_offset) + 5
+            host.groups.commit(stream, "slow", position, now_ms=1)
+        assert group.lag()[1] > 15_000
+        assert lines() == 1
+        # It catches up, and falls behind again.
+        host.groups.commit(stream, "slow", stream.log.next_offset, now_ms=1)
+        fill(stream, 40)
+    assert lines() == 2
+
+
 def test_a_pin_holds_the_segments_of_a_log_on_disk() -> None:
     disk = FaultyDisk(1)
     journal = Journal("/journal", disk=disk, segment_size=1 << 20, free_min=0, threaded=False)

@@ -34,7 +34,8 @@ class StreamLog:
         self.name = ""  # The stream's name, for log lines.
         self.pinned_offset = -1  # The lowest offset that a group still needs; -1 is none.
         self.pin_bytes_max = 0  # The most bytes beyond ``max_length_bytes`` for such groups.
-        self.pin_failed = False  # True once records that a reader needs were removed.
+        # True once records that a group needs were removed, until the group catches up.
+        self.pin_failed = False
         self.size = 0
         self.memory = 0  # Bytes of memory counted for the log.
         self.local_max_age_ms = -1  # See :meth:`limit_local`.

@@ -30,7 +30,7 @@ cdef class Stream(Queue):
     cpdef add_consumer(self, Consumer consumer)
     @cython.locals(log=StreamLog, before=cython.longlong)
     cpdef long long trim(self, long long now_ms) except -1
-    @cython.locals(log=StreamLog, before=cython.longlong)
+    @cython.locals(log=StreamLog, before=cython.longlong, bytes_in_all=cython.longlong)
     cpdef pin(self, long long offset, long long bytes_max)
     cpdef enqueue_in_place(self, Message message, bint promised=*)
     cpdef drain(self)

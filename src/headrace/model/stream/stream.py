@@ -179,7 +179,10 @@ class Stream(Queue):
         log = self.log
         log.pinned_offset = offset
         log.pin_bytes_max = bytes_max
-        log.pin_failed = False
+        if log.pin_failed:
+            # Half of the room is free again: a group that stays behind is logged only once.
+            bytes_in_all = max(0, log.max_length_bytes) + bytes_max
+            log.pin_failed = offset >= 0 and 2 * log.bytes_from(offset) > bytes_in_all
         before = log.memory
         log.trim(self.counters.now_ms)
         self.counters.memory_used += log.memory - before
