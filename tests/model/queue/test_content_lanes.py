@@ -23,6 +23,7 @@ from headrace.model.queue_kinds.content_lanes import (
     FILE_DELIVERIES,
     FileQueue,
     PacketQueue,
+    apply_to_lanes,
     get_lane,
 )
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -180,6 +181,19 @@ def test_packets_of_low_priority_give_way_first(vhost: VirtualHost) -> None:
         enqueue(queue, KIND_STREAM, bytes((n,)), priority=priority)
     lane = get_lane(queue, KIND_STREAM)
     assert isinstance(lane, PacketQueue)
+    assert lane.discarded == 3
+    assert attach(queue, KIND_STREAM).bodies == [b"\x02", b"\x06", b"\x00", b"\x05"]
+
+
+@pytest.mark.rule("0-9/stream#01", "0-10/s234")
+def test_packets_of_low_priority_give_way_first_to_a_lower_limit(vhost: VirtualHost) -> None:
+    queue = vhost.declare_queue("q", arguments={"x-max-length": 10})
+    for n, priority in enumerate((5, 0, 9, 0, 4, 5, 9)):
+        enqueue(queue, KIND_STREAM, bytes((n,)), priority=priority)
+    lane = get_lane(queue, KIND_STREAM)
+    assert isinstance(lane, PacketQueue)
+    apply_to_lanes(queue, {"x-max-length": 4})
+    lane.drain()
     assert lane.discarded == 3
     assert attach(queue, KIND_STREAM).bodies == [b"\x02", b"\x06", b"\x00", b"\x05"]
 

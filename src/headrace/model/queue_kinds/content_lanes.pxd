@@ -45,6 +45,7 @@ cdef class PacketQueue(ContentClassQueue):
 cdef class PacketOverflow(Overflow):
     @cython.locals(packets=PacketQueue)
     cdef drop_head(self, Queue queue)
+    cdef drop_head_in_batch(self, Queue queue)
 
 cpdef Queue get_lane(Queue queue, int kind)
 cpdef Queue home_queue(Queue queue)

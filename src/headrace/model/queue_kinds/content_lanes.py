@@ -188,6 +188,9 @@ class PacketOverflow(Overflow):
             if not packets.drop_lowest():
                 return
 
+    def drop_head_in_batch(self, queue: Queue) -> None:
+        self.drop_head(queue)
+
 
 class PacketQueue(ContentClassQueue):
     """The lane of a queue for stream packets, which are in memory only."""
