@@ -134,7 +134,7 @@ def set_groups(broker: Reloadable, settings: Settings) -> None:
     """Set the limits of stream groups, staged batches, and jobs."""
     for vhost in broker.hosts.vhosts.values():
         vhost.groups.owner_ms = int(settings.group_owner_timeout_s * 1000)
-        vhost.groups.pin_bytes_max = settings.group_pin_size_max
+        vhost.groups.limit_pins(settings.group_pin_size_max)
         vhost.sinks.keep_ms = int(settings.staged_s * 1000)
         vhost.jobs.messages_max = settings.job_messages_max
 

@@ -18,6 +18,7 @@ import pytest
 
 from headrace.client import ClientError, ConnectFailed
 from headrace.client.blocking import Connection, connect
+from headrace.client.blocking_pipeline import Groups, Requests
 from headrace.protocol.codec_0_x import ConnectionSecure, ConnectionStartOk
 from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, Setting, load
 from headrace.server.login.token_issuers import ISSUERS_MAX
@@ -482,6 +483,20 @@ def test_virtual_hosts_that_are_made_later_go_by_the_new_settings(
     works("vhost", "delete", "later", *desk.at)
     until(lambda: "later" not in broker.vhosts, "its end")
     assert vhost
+
+
+def test_a_lower_limit_of_pins_applies_to_an_abandoned_group(desk: Desk) -> None:
+    arguments: dict[str, Any] = {"x-queue-type": "stream", "x-max-length-bytes": 300_000}
+    vhost = desk.broker._broker.vhosts["/"]
+    with connect(desk.url()) as connection, connection.channel() as channel:
+        channel.declare_queue("pinned", durable=True, arguments=arguments)
+        with Requests(connection) as requests:
+            Groups(requests, "g").begin({"pinned": "first"}, pin=True)
+        channel.publish_many([bytes(1000)] * 1000, "pinned")
+        until(lambda: vhost.queues["pinned"].message_count() == 1000, "the messages")
+        desk.reload(group_pin_size_max=200_000)
+        until(lambda: 0 < vhost.queues["pinned"].message_count() < 700, "their removal")
+        channel.delete_queue("pinned")
 
 
 OTHERS = {  # Values of settings that are neither numbers, nor choices, nor switches.

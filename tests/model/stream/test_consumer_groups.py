@@ -219,6 +219,26 @@ def test_a_pin_holds_retention_back_up_to_its_limit(caplog: pytest.LogCaptureFix
     assert host.vhost.counters.memory_used == stream.log.memory
 
 
+def test_another_limit_of_pins_applies_to_groups_that_do_not_move() -> None:
+    host = Host()
+    host.groups.limit_pins(40_000)
+    stream = host.stream(**{"x-max-length-bytes": 10_000})
+    fill(stream, 5)
+    host.groups.begin(stream, "abandoned", 0, pin=True)
+    fill(stream, 40)
+    assert stream.log.first_offset == 0
+    host.groups.limit_pins(20_000)
+    assert stream.log.size <= 30_000
+    first = stream.log.first_offset
+    host.groups.limit_pins(100_000)
+    fill(stream, 60)
+    assert stream.log.first_offset == first
+    free = host.stream("free", **{"x-max-length-bytes": 10_000})
+    host.groups.begin(free, "free", 0)
+    host.groups.limit_pins(20_000)
+    assert free.log.pinned_offset == -1
+
+
 def test_a_group_that_stays_behind_its_pin_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

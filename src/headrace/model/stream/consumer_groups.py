@@ -345,6 +345,14 @@ class ConsumerGroups:
         if self._count + more > GROUPS_MAX:
             raise ResourceError(f"a virtual host may have at most {GROUPS_MAX} groups")
 
+    def limit_pins(self, bytes_max: int) -> None:
+        """Set the bytes that streams may keep for groups, also for groups that do not move."""
+        self.pin_bytes_max = bytes_max
+        for groups in list(self._groups.values()):
+            stream = next(iter(groups.values())).stream
+            if stream.log.pinned_offset >= 0:
+                stream.pin(stream.log.pinned_offset, bytes_max)
+
     # --- Inside -------------------------------------------------------------------------------
 
     def _save(self, group: ConsumerGroup) -> None:
