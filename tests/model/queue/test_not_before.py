@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headrace.model.errors import PreconditionFailed
 from headrace.model.queue.not_before import TimedMessages
 from headrace.model.queue.queue import Queue
 from headrace.model.queue_kinds.inspecting import InspectingQueue
@@ -89,6 +90,17 @@ def test_a_message_that_waits_goes_with_a_purge_and_with_its_queue(host: Host) -
     host.vhost.delete_queue("q")
     assert host.counters.memory_used == 0
     assert len(host.scheduler) == 0
+
+
+def test_a_queue_with_a_message_that_waits_is_not_empty(host: Host) -> None:
+    queue = host.queue(**{HOLD: True})
+    host.enqueue(queue, "1", **{WHEN: host.counters.now_ms + 10})
+    assert queue.message_count() == 0
+    with pytest.raises(PreconditionFailed, match="not empty"):
+        host.vhost.delete_queue("q", if_empty=True)
+    queue.purge()
+    host.vhost.delete_queue("q", if_empty=True)
+    assert queue.deleted
 
 
 def test_a_message_that_is_dead_by_its_time_is_a_dead_letter(host: Host) -> None:

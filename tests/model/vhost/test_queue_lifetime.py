@@ -7,9 +7,11 @@ import pytest
 
 from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument, NotFound, PreconditionFailed, ResourceLocked
+from headrace.model.message import KIND_FILE
 from headrace.model.policy.rules import Limits, Rules
 from headrace.model.policy.unknown_arguments import DEAD_LETTERS, dead_letter_queue
 from headrace.model.ports import Store
+from headrace.model.queue_kinds.content_lanes import get_lane
 from headrace.model.vhost.definitions import NoDefinitions, QueueRecord, SavedDefinitions
 from headrace.model.vhost.queue_registry import DELETIONS_PER_STEP
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -120,6 +122,43 @@ def test_a_queue_goes_once_it_is_empty_though_it_is_in_use() -> None:
     host.vhost.declare_queue("q", arguments=arguments)
     host.vhost.delete_queue("q")
     host.pass_time(1000)
+
+
+@pytest.mark.parametrize("policy", ["delete-if-empty", "delete-if-unused-and-empty"])
+def test_a_queue_with_a_message_that_waits_for_its_time_is_not_empty(policy: str) -> None:
+    host = Host()
+    queue = host.queue(**{"qpid.lifetime-policy": policy, "holdOnPublishEnabled": True})
+    host.enqueue(queue, "a", **{"x-qpid-not-valid-before": host.counters.now_ms + 3000})
+    if queue.auto_delete:
+        host.vhost.on_queue_unused(queue)
+    host.pass_time(2000)
+    assert not queue.deleted
+    host.pass_time(2000)
+    assert queue.message_count() == 1
+    queue.purge()
+    host.pass_time(1000)
+    assert queue.deleted
+
+
+@pytest.mark.parametrize("policy", ["delete-if-empty", "delete-if-unused-and-empty"])
+def test_a_queue_with_an_unacked_file_is_not_empty(policy: str) -> None:
+    host = Host()
+    queue = host.queue(**{"qpid.lifetime-policy": policy})
+    lane = get_lane(queue, KIND_FILE)
+    message = host.message("a")
+    message.flags |= KIND_FILE
+    lane.enqueue(message)
+    host.pass_time(1000)
+    taker = Taker(lane, room=1).start()
+    assert taker.got == ["a"]
+    lane.remove_consumer(taker)  # Its channel still has the message.
+    if queue.auto_delete:
+        host.vhost.on_queue_unused(queue)
+    host.pass_time(1000)
+    assert not queue.deleted
+    lane.settle(message)
+    host.pass_time(1000)
+    assert queue.deleted
 
 
 def test_a_session_owns_a_queue_and_a_channel_does_not() -> None:

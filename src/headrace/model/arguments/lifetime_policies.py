@@ -305,7 +305,7 @@ class QueueLifetimes:
 
     def must_stay(self, queue: Queue) -> bool:
         """Return True if an unused queue stays until it is empty, and schedule checks."""
-        if queue not in self._empty or not (queue.message_count() or queue.unacked_count):
+        if queue not in self._empty or not queue.has_messages():
             return False
         now_ms = self._vhost.counters.now_ms
         self._vhost.scheduler.put(
@@ -317,7 +317,7 @@ class QueueLifetimes:
         """Delete a queue if it is empty; return the time of the next check, 0 if none."""
         if queue.deleted or queue.consumer_count():
             return 0
-        if queue.message_count() or queue.unacked_count:
+        if queue.has_messages():
             return now_ms + EMPTY_CHECK_MS
         self._vhost.on_queue_unused(queue)
         return 0
@@ -332,7 +332,7 @@ class QueueLifetimes:
         """Delete a queue that has become empty; return the time of the next check, 0 if none."""
         if queue.deleted:
             return 0
-        if queue.message_count() or queue.unacked_count:
+        if queue.has_messages():
             self._drained[queue] = True
         elif queue.published or self._drained[queue]:
             self._vhost.destruct(queue)

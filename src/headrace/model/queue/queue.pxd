@@ -123,6 +123,9 @@ cdef class Queue(Destination):
     cdef int remove_ready(self, bint settle) except -1
     cpdef release_waiters(self)
     cpdef long long message_count(self) except -1
+    cpdef long long held_count(self) except -1
+    @cython.locals(lane=Queue)
+    cpdef bint has_messages(self) except -1
     @cython.locals(lane=Queue, count=cython.longlong)
     cpdef long long ready_in_lanes(self) except -1
     @cython.locals(lane=Queue, count=Py_ssize_t)

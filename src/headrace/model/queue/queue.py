@@ -792,6 +792,21 @@ class Queue(Destination):
             return self.ready.count + self.ready_in_lanes()
         return self.ready.count
 
+    def held_count(self) -> int:
+        """Return the number of messages that are not ready before a time."""
+        return 0
+
+    def has_messages(self) -> bool:
+        """Return True if the queue has a message: ready, unacked or held, of any content class."""
+        lane: Queue
+        if self.unacked_count or self.message_count() or self.held_count():
+            return True
+        if self.lanes is not None:
+            for lane in self.lanes.values():
+                if lane.unacked_count:
+                    return True
+        return False
+
     def ready_in_lanes(self) -> int:
         """Return the number of ready messages of the classes file and stream."""
         lane: Queue

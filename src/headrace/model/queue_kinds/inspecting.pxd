@@ -24,6 +24,7 @@ cdef class InspectingQueue(Queue):
     cpdef remove(self, Message message)
     cdef bint check_and_postpone(self, Message message) except -1
     cpdef bint postpone(self, Message message, long long arrived_ms) except -1
+    cpdef long long held_count(self) except -1
     cpdef long long purge(self) except -1
     cpdef retire(self)
     cpdef long long destroy(self) except -1

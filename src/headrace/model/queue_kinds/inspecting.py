@@ -151,6 +151,9 @@ class InspectingQueue(Queue):
             for message in self.not_yet_valid.pop_all():
                 self.reinsert(message)
 
+    def held_count(self) -> int:
+        return 0 if self.not_yet_valid is None else len(self.not_yet_valid)
+
     def purge(self) -> int:
         self.make_all_valid()
         return Queue.purge(self)

@@ -331,7 +331,7 @@ class QueueRegistry(Topology):
             raise AccessRefused(f"{self._queue_subject(name)} is the broker's own")
         if if_unused and queue.consumer_count():
             raise PreconditionFailed(f"{self._queue_subject(name)} in use")
-        if if_empty and queue.message_count():
+        if if_empty and (queue.message_count() or queue.held_count()):
             raise PreconditionFailed(f"{self._queue_subject(name)} not empty")
         self._require(queue.durable)
         return self._remove_queue(queue)
