@@ -142,7 +142,7 @@ async def node_metrics(call: HttpCall, prefix: str) -> str:
     if status["data"]:
         gauges["disk_space_available_bytes"] = ("Free bytes on the data disk", process.disk_free)
         gauges["disk_space_available_limit_bytes"] = (
-            "Free space below which persistent publishers are blocked",
+            "Free space below which publishers are blocked",
             status["disk_free_min"],
         )
     parts = [format_value(prefix + name, GAUGE, *described) for name, described in gauges.items()]

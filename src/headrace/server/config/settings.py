@@ -235,7 +235,7 @@ class Settings:
     )
     disk_free_min: int = setting(
         128 * MIB,
-        "Free disk space below which persistent publishers are blocked.",
+        "Free disk space below which publishers are blocked.",
         unit="bytes",
         low=0,
         high=1 << 50,
