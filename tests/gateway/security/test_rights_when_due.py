@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace.gateway.security.audit import Audit
 from headrace.protocol.codec_0_x import (
     ChannelClose,
     Content,
@@ -115,6 +116,33 @@ def test_who_lost_a_right_publishes_nothing_any_more_when_it_is_due(
         line for line in caplog.messages if "delayed message of user 'guest' is dropped" in line
     ]
     assert len(told) == (0 if arrives else 1)  # Once, however many there are.
+
+
+class Lines(Audit):
+    """An audit log in memory."""
+
+    active = True
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+
+    def record(self, what: str, **fields: Any) -> None:
+        self.lines.append({"what": what, **fields})
+
+
+@pytest.mark.parametrize("change", [close_key, remove_account])
+def test_a_message_that_is_dropped_when_it_is_due_is_audited(
+    rig: Rig, client: Client, access: Topics, change: Any
+) -> None:
+    publish(client, "a", **{"x-delay": 1000})
+    change(access)
+    access.audit = audit = Lines()
+    rig.pass_time(1000)
+    (line,) = audit.lines
+    assert (line["what"], line["allowed"], line["vhost"]) == ("permission", False, "/")
+    assert getattr(line["user"], "name", line["user"]) == "guest"
+    assert "user 'guest'" in line["reason"]
+    assert access.last_audited == ""
 
 
 def test_who_logs_in_with_a_token_is_asked_for_rights_only_once(

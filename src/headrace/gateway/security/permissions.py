@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from headrace.gateway.security.audit import SILENT, Audit
 from headrace.model.errors import AccessRefused
@@ -144,10 +144,10 @@ class Rights:
         self, vhost: VirtualHost, name: str, exchange: str, keys: Iterable[str]
     ) -> str:
         """Return the reason why an account may no longer publish a delayed message; else empty."""
-        user = self.account_user(name)
-        if user is None:
-            return f"user '{name}' no longer exists"
         try:
+            user = self.account_user(name)
+            if user is None:
+                self.refuse(name, vhost.name, f"user '{name}' no longer exists")
             self.check(user, vhost.name, "write", "exchange", exchange or "amq.default")
             for key in keys:
                 self.check_topic(user, vhost, "write", exchange, key)
@@ -156,8 +156,12 @@ class Rights:
             return error.text
         return ""
 
-    def refuse(self, user: User, vhost: str, text: str) -> None:
-        """Write a refusal to the audit log, and raise it."""
+    def refuse(self, user: User | str, vhost: str, text: str) -> NoReturn:
+        """Write a refusal of a user, or of a name without an account, to the audit log; raise it.
+
+        Raises:
+            AccessRefused: always.
+        """
         if self.audit.active:
             self.audit.record(
                 "permission",
