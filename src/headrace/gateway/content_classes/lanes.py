@@ -31,16 +31,11 @@ def find_lanes(queues: Iterable[Queue], content_class: int) -> list[ContentClass
         AmqpError: a queue is a stream, which keeps messages only (0-9/file.publish.exchange#03). In
             0-10 ``translate_errors`` of gateway/v0_10/content_classes makes it an exception.
     """
-    lanes = []
-    for queue in queues:
-        if queue.is_stream:
-            raise AmqpError(
-                ReplyCode.NOT_IMPLEMENTED,
-                f"queue '{queue.name}' of type stream keeps messages only",
-                scope=Scope.CHANNEL,
-            )
-        lanes.append(cast("ContentClassQueue", get_lane(queue, content_class)))
-    return lanes
+    try:
+        return [cast("ContentClassQueue", get_lane(queue, content_class)) for queue in queues]
+    except NotImplementedHere as error:
+        # The code closes the connection elsewhere; the standard has a publish close its channel.
+        raise AmqpError(ReplyCode.NOT_IMPLEMENTED, error.text, scope=Scope.CHANNEL) from None
 
 
 def can_deliver_at_once(lane: Queue, message: Message) -> bool:
