@@ -871,10 +871,11 @@ def test_an_expiration_is_a_number(raw: RawClient, expiration: str) -> None:
     assert closed.text.startswith(f"PRECONDITION_FAILED - invalid expiration '{expiration}': ")
 
 
-def test_a_user_id_must_be_ones_own(raw: RawClient) -> None:
+@pytest.mark.parametrize("user_id", ["root", ""])
+def test_a_user_id_must_be_ones_own(raw: RawClient, user_id: str) -> None:
     raw.open_connection().channel(1)
     raw.send_bytes(content(1, "q", b"", BasicProperties(user_id="guest")))
-    raw.send_bytes(content(1, "q", b"", BasicProperties(user_id="root")))
+    raw.send_bytes(content(1, "q", b"", BasicProperties(user_id=user_id)))
     assert raw.expect_channel_close(1).code == 406
 
 

@@ -301,6 +301,7 @@ class PublishReceiver:
 
     def check_user_id(self, user_id: str) -> None:
         """Refuse a message whose user-id is another user's, unless the user is an impersonator."""
+        # An empty user-id is refused, as in RabbitMQ; 0-10 takes it for absent, as qpidd does.
         user = self.connection.user
         if user_id != user.name and "impersonator" not in user.tags:
             text = f"user_id property set to '{user_id}' but authenticated user was '{user.name}'"
