@@ -605,3 +605,47 @@ def test_the_audit_log_names_user_address_agent_operation_and_outcome(data: Path
     assert logins == [True, False]
     for secret in (ticket, "hidden-word", "mistyped-word", PASSWORD):
         assert secret not in text
+
+
+READS = (
+    ("route", {"exchange": "", "routing_key": "q"}),
+    ("list users", {}),
+    ("list queues", {}),
+    ("show audit log", {}),
+)
+SHOWN_HASHES = (("list users", {"hashes": True}), ("show user", {"name": "ada"}))
+SHOWN = (*SHOWN_HASHES, ("show log", {"of": "audit"}))
+
+
+def test_reads_by_a_ticket_are_audited_only_if_they_show_payloads_hashes_or_the_log(
+    data: Path,
+) -> None:
+    log = data.parent / "audit.log"
+    with LocalBroker(data, audit_log=str(log)):
+        operator = ManagementClient(data / "management.sock")
+        ada = add_user(operator, "ada", "administrator")
+        for name, fields in (*READS, *SHOWN):
+            ada.ask(name, **fields)
+        refusal(ada, "cluster status")
+        ada.close()
+        operator.close()
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    commands = [(line["command"], line["allowed"]) for line in lines if line.get("via")]
+    assert commands == [*((name, True) for name, _ in SHOWN), ("cluster status", False)]
+
+
+def test_reads_are_answered_while_changes_wait_for_the_disk(
+    operator: ManagementClient, broker: LocalBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def is_durable() -> bool:
+        return False
+
+    monkeypatch.setattr(broker._broker.unsynced, "wait", is_durable)
+    for name, row in OPERATIONS.items():
+        if row.reads and name not in ("events", "login", "logout"):
+            operator.send(name, exchange="", routing_key="q")
+            answer = b""
+            while b'"done"' not in answer and b'"error"' not in answer:
+                answer = operator.answers.readline()
+            assert b"cannot be written to disk" not in answer, name
+    assert refusal(operator, "put name", name="one") == "precondition"

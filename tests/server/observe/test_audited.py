@@ -9,6 +9,7 @@ from pathlib import Path
 
 import headrace
 from headrace.gateway.requests import pipeline, requests, transactions
+from headrace.server.management.operations import OPERATIONS
 from headrace.server.observe import audited_events
 from headrace.server.observe.account_events import SUBJECTS
 
@@ -79,6 +80,23 @@ def test_requests_that_are_audited_are_served() -> None:
     assert changing - requests.AUDITED - LOOKING == set()
 
 
+def test_operations_that_look_at_the_broker_are_declared_as_reads() -> None:
+    """By the words of their names, and those that have other words."""
+    words = ("list ", "show ", "export ")
+    others = {"peek", "route", "cluster status", "events", "whoami", "login", "logout"}
+    looking = {name for name in OPERATIONS if name.startswith(words)}
+    reads = {name for name, row in OPERATIONS.items() if row.reads}
+    assert reads == looking | others | audited_events.QUIET_COMMANDS
+
+
+def test_the_tables_of_commands_name_operations() -> None:
+    """Those of the reads name operations that only read."""
+    reads = {*audited_events.QUIET_COMMANDS, *audited_events.AUDITED_READS}
+    assert all(OPERATIONS[name].reads for name in reads)
+    assert OPERATIONS[audited_events.LISTED_USERS].reads
+    assert not any(OPERATIONS[name].reads for name in audited_events.REPAIRS)
+
+
 def test_the_documents_name_them() -> None:
     security = (ROOT / "docs" / "guides" / "security.md").read_text()
     for kind in (*audited_events.EVENTS, *audited_events.OWN):
@@ -86,3 +104,8 @@ def test_the_documents_name_them() -> None:
     events = (ROOT / "docs" / "guides" / "events.md").read_text()
     for kind in (*audited_events.EVENTS, *audited_events.LEFT_OUT):
         assert f"`{kind}`" in events, kind
+    management = (ROOT / "docs" / "reference" / "management.md").read_text()
+    for name in (*audited_events.AUDITED_READS, audited_events.LISTED_USERS):
+        assert f"`{name}`" in management.partition("## Tags")[0], name
+    for name in audited_events.QUIET_COMMANDS:
+        assert f"`{name}`" in security, name

@@ -37,7 +37,7 @@ from headrace.server.management.operations import FORWARDED, SHARED_LISTS
 from headrace.server.management.resources.logins import parse_peer
 from headrace.server.net.transport import clock_ms
 from headrace.server.observe.account_events import Operator
-from headrace.server.observe.audited_events import QUIET_COMMANDS, REPAIRS, is_audited, is_read_only
+from headrace.server.observe.audited_events import QUIET_COMMANDS, REPAIRS, is_audited
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class OperatorClient(ABC):
             self.turn()
             # An operation that only reads does not wait: operators need it while the disk fails.
             # An answer that was passed on is durable at the broker that serves the virtual host.
-            must_wait = not is_read_only(operation.name) and not call.passed_on
+            must_wait = not operation.reads and not call.passed_on
             if must_wait and not await broker.unsynced.wait():
                 await self.fail("precondition", NOT_DURABLE)
                 return
@@ -225,8 +225,7 @@ class OperatorClient(ABC):
     def audit(self, request: JsonLine, reason: str = "") -> None:
         """Audit a request, with the reason if it was refused."""
         audit = self.broker.audit
-        name = request.get("do")
-        if audit.active and (reason or is_audited(name, by_ticket=self.acting is not None)):
+        if audit.active and (reason or self.is_audited(request)):
             actor = self.acting or self.actor
             audit.record(
                 "command",
@@ -234,11 +233,18 @@ class OperatorClient(ABC):
                 peer=actor.peer,
                 allowed=not reason,
                 reason=reason,
-                command=name,
+                command=request.get("do"),
                 agent=request.get("agent"),
                 via=None if self.acting is None else "console",
                 request={name: value for name, value in request.items() if name not in UNAUDITED},
             )
+
+    def is_audited(self, request: JsonLine) -> bool:
+        """Return True if a request is audited even if it is allowed."""
+        name = request.get("do")
+        operation = self.operations.get(name) if isinstance(name, str) else None
+        reads = operation is not None and operation.reads
+        return is_audited(request, reads=reads, by_ticket=self.acting is not None)
 
     async def stream(self, call: Call, steps: Steps) -> JsonLine:
         """Send the lines of a generator, slice by slice; return its result."""

@@ -9,9 +9,10 @@ The module of a resource has a table, and declares each operation above its func
     @operation("delete queue", USE, CONFIGURE_QUEUE, fields="`vhost`, `name`")
     def delete_queue(call: Call) -> JsonLine: ...
 
-A row of the table has the rights that the broker checks before the function runs, and the text for
-the reference page of the management socket. The system user has no ticket and needs no rights.
-:mod:`headrace.server.observe.audited_events` decides which operations are audited.
+A row of the table has the rights that the broker checks before the function runs, whether the
+operation only reads, and the text for the reference page of the management socket. The system user
+has no ticket and needs no rights. :mod:`headrace.server.observe.audited_events` decides which
+operations are audited.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class OperationRow(NamedTuple):
     run: Operation
     tags: Tags  # The user must have one of these tags.
     permissions: tuple[RequiredPermission, ...]
+    reads: bool  # It changes no object, so its answer does not wait for the disk.
     own_vhost: bool  # True if only administrators may use a virtual host that they may not open.
     fields: str  # The fields of the request, for the reference page.
     note: str  # A note about permissions that the function itself checks, for the reference page.
@@ -93,6 +95,7 @@ class OperationTable:
         name: OperationName,
         tags: Tags,
         *permissions: RequiredPermission,
+        reads: bool = False,
         own_vhost: bool = False,
         fields: str = "",
         note: str = "",
@@ -107,6 +110,7 @@ class OperationTable:
                 function,
                 tags,
                 permissions,
+                reads,
                 own_vhost,
                 fields,
                 note,

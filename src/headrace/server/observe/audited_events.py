@@ -7,6 +7,11 @@ with the code. :func:`is_audited` decides for the commands of operators.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 LOST = "lines.lost"
 
 # Audited events of the broker (:mod:`headrace.model.events`): changes.
@@ -86,28 +91,26 @@ LEFT_OUT = {
 # them every few seconds.
 QUIET_COMMANDS = frozenset(("health", "status", "sample"))
 
-READS = frozenset(
-    ("list", "show", "peek", "export", "login", "logout", "whoami", "events", *QUIET_COMMANDS)
-)
-
-
-def is_read_only(command: str) -> bool:
-    """Return True if a command changes nothing."""
-    return command.partition(" ")[0] in READS
-
-
-# Of the reads by a ticket, only these are audited: they show payloads or password hashes, or are
-# logins. The console's open pages repeat other reads every few seconds.
+# Of the reads by a ticket, only these are audited: they show payloads, password hashes or a log, or
+# are logins. The console's open pages repeat other reads every few seconds. `list users` is audited
+# if it shows hashes.
 AUDITED_READS = frozenset(
-    ("peek", "export definitions", "list users", "show user", "login", "logout", "show log")
+    ("peek", "export definitions", "show user", "show log", "login", "logout")
 )
+LISTED_USERS, WITH_HASHES = "list users", "hashes"
 
 
-def is_audited(command: object, *, by_ticket: bool) -> bool:
-    """Return True for a command that is audited even if it is allowed."""
-    if not isinstance(command, str) or command in QUIET_COMMANDS:
+def is_audited(request: Mapping[str, object], *, reads: bool, by_ticket: bool) -> bool:
+    """Return True if a request is audited even if it is allowed.
+
+    ``reads`` tells whether its operation only reads.
+    """
+    command = request.get("do")
+    if command in QUIET_COMMANDS:
         return False
-    return not by_ticket or command in AUDITED_READS or not is_read_only(command)
+    if not reads or not by_ticket:
+        return True
+    return command in AUDITED_READS or (command == LISTED_USERS and bool(request.get(WITH_HASHES)))
 
 
 # Commands that are served while a strict audit log cannot be written, because they can repair it.

@@ -21,7 +21,7 @@ REASON_BYTES_MAX = 100  # Clients receive several reasons joined in one short st
 REASON = "set by an operator"
 
 
-@operation("list alarms", MONITOR)
+@operation("list alarms", MONITOR, reads=True)
 def list_alarms(call: Call) -> Steps:
     """List the active alarms; the last line has the number of blocked publishers."""
     alarms = call.broker.alarms

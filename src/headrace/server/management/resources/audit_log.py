@@ -80,6 +80,7 @@ def read_time(call: Call, name: str) -> bytes:
 @operation(
     "show audit log",
     ADMINISTER,
+    reads=True,
     fields="`user`, `vhost`, `what`, `text`, `since`, `until`, `count` (200), `before`",
 )
 async def show_audit_log(call: Call) -> JsonLine:

@@ -115,7 +115,7 @@ def backups_root(call: Call) -> Path | None:
     return None if root is None else root.absolute()
 
 
-@operation("list backups", ADMINISTER)
+@operation("list backups", ADMINISTER, reads=True)
 async def list_backups(call: Call) -> Steps:
     """List the backups in ``backup_directory``; none if it is not set."""
     root = backups_root(call)

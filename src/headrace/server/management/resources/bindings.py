@@ -43,7 +43,9 @@ def describe_binding(vhost: VirtualHost, binding: Binding) -> BindingRow:
     }
 
 
-@operation("list bindings", LOOK, fields="`vhost`, `everywhere`, `source`, `destination`")
+@operation(
+    "list bindings", LOOK, reads=True, fields="`vhost`, `everywhere`, `source`, `destination`"
+)
 def list_bindings(call: Call) -> Steps:
     """List the bindings, except those of the default exchange.
 

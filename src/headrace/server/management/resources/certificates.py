@@ -25,7 +25,7 @@ operation = OperationTable()
 PEM = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 
-@operation("list certificates", MONITOR)
+@operation("list certificates", MONITOR, reads=True)
 def list_certificates(call: Call) -> Steps:
     """List the certificates in the TLS files, each with its expiry."""
     count = 0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 
-@operation("list channels", LOOK, fields="`vhost`, `user`")
+@operation("list channels", LOOK, reads=True, fields="`vhost`, `user`")
 def list_channels(call: Call) -> Steps:
     """List the channels of 0-8 to 0-9-1, and the sessions of 0-10, attached or detached."""
     vhost, user = call.vhost_filter(), call.text("user", "")

@@ -32,7 +32,7 @@ def get_node(call: Call) -> ClusterNode:
     return node
 
 
-@operation("cluster status", MONITOR)
+@operation("cluster status", MONITOR, reads=True)
 async def status(call: Call) -> JsonLine:
     """Return the cluster, this broker's place in it, and the standbys of the database."""
     node = get_node(call)
@@ -67,7 +67,7 @@ async def fetch_standbys(node: ClusterNode) -> list[StandbyRow]:
     return rows
 
 
-@operation("list brokers", MONITOR)
+@operation("list brokers", MONITOR, reads=True)
 def list_brokers(call: Call) -> Steps:
     """List the brokers of the cluster, those that left or are down, too."""
     node = get_node(call)
@@ -87,7 +87,7 @@ def list_brokers(call: Call) -> Steps:
     return {"items": len(rows)}
 
 
-@operation("list owners", MONITOR)
+@operation("list owners", MONITOR, reads=True)
 def list_owners(call: Call) -> Steps:
     """List the virtual hosts, who serves each, and how far the copy of this broker is behind."""
     node = get_node(call)

@@ -49,7 +49,7 @@ DEFAULT_REASON = "closed by an operator"
 REASON_BYTES_MAX = 200  # The reply text, a short string, contains more than the reason.
 
 
-@operation("list connections", LOOK, fields="`vhost`, `user`")
+@operation("list connections", LOOK, reads=True, fields="`vhost`, `user`")
 def list_connections(call: Call) -> Steps:
     """List the connections, open or opening."""
     count = 0
@@ -59,7 +59,7 @@ def list_connections(call: Call) -> Steps:
     return {"items": count}
 
 
-@operation("show connection", LOOK, fields="`id`")
+@operation("show connection", LOOK, reads=True, fields="`id`")
 def show_connection(call: Call) -> JsonLine:
     """Return the row of one connection, with its client properties."""
     connection = get_connection(call)

@@ -30,7 +30,7 @@ operation = OperationTable()
 COUNTED_MAX = 4096  # Deliveries of a session that are counted for one consumer.
 
 
-@operation("list consumers", LOOK, fields="`vhost`, `user`")
+@operation("list consumers", LOOK, reads=True, fields="`vhost`, `user`")
 def list_consumers(call: Call) -> Steps:
     """List the consumers of all versions whose connections the operator sees."""
     user = call.text("user", "")

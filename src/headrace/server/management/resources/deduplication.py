@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 
-@operation("list deduplication", LOOK, fields="`vhost`, `everywhere`")
+@operation("list deduplication", LOOK, reads=True, fields="`vhost`, `everywhere`")
 def list_deduplication(call: Call) -> Steps:
     """List the queues and exchanges that drop messages with an id that they remember."""
     count = 0

@@ -45,7 +45,7 @@ NAMED_MAX = 10  # Virtual hosts that are named in an error.
 Step = TypeVar("Step")
 
 
-@operation("export definitions", ADMINISTER, fields="`vhost`, `for_rabbitmq`")
+@operation("export definitions", ADMINISTER, reads=True, fields="`vhost`, `for_rabbitmq`")
 async def export_definitions(call: Call) -> Steps:
     """List each element with its section.
 

@@ -100,7 +100,7 @@ def read_kinds(call: Call) -> tuple[str, ...]:
     return tuple(f"{kind}." for kind in kinds)
 
 
-@operation("events", LOOK, fields="`kinds`, `vhost`")
+@operation("events", LOOK, reads=True, fields="`kinds`, `vhost`")
 async def stream_events(call: Call) -> JsonLine:
     """Send each event from now on as an item; ``kinds`` and ``vhost`` limit the events."""
     broker = call.broker

@@ -25,7 +25,7 @@ operation = OperationTable()
 CONFIGURE_EXCHANGE = RequiredPermission("configure", "exchange", "name")
 
 
-@operation("list exchanges", LOOK, fields="`vhost`, `everywhere`")
+@operation("list exchanges", LOOK, reads=True, fields="`vhost`, `everywhere`")
 def list_exchanges(call: Call) -> Steps:
     """List the exchanges."""
     return list_objects(call, lambda vhost: list(vhost.exchanges.values()), describe_exchange)
@@ -46,7 +46,7 @@ def describe_exchange(vhost: VirtualHost, exchange: Exchange) -> Row:
     }
 
 
-@operation("show exchange", LOOK, fields="`vhost`, `name`")
+@operation("show exchange", LOOK, reads=True, fields="`vhost`, `name`")
 def show_exchange(call: Call) -> JsonLine:
     """Return the row of one exchange, with its bindings."""
     vhost = call.vhost()

@@ -21,7 +21,7 @@ operation = OperationTable()
 READ_STREAM = RequiredPermission("read", "queue", "stream")
 
 
-@operation("list groups", LOOK, fields="`vhost`, `everywhere`")
+@operation("list groups", LOOK, reads=True, fields="`vhost`, `everywhere`")
 def list_groups(call: Call) -> Steps:
     """List the groups of readers."""
     return list_objects(call, lambda vhost: list(vhost.groups), describe_group)

@@ -36,7 +36,9 @@ TO = RequiredPermission("write", "queue", "to")
 CHOICE = "`selector`, `count`, `first`, `last`, `dry_run`, `id`, `wait`"
 
 
-@operation("list jobs", LOOK, fields="`vhost`, `everywhere`", former_name="list errands")
+@operation(
+    "list jobs", LOOK, reads=True, fields="`vhost`, `everywhere`", former_name="list errands"
+)
 def list_jobs(call: Call) -> Steps:
     """List the running jobs."""
     return list_objects(call, lambda vhost: list(vhost.jobs), describe_job)
@@ -106,7 +108,7 @@ async def run_job(call: Call, do: str) -> JsonLine:
     return await wait_until_durable(call, request, answer)
 
 
-@operation("show job", LOOK, fields="`vhost`, `id`", former_name="show errand")
+@operation("show job", LOOK, reads=True, fields="`vhost`, `id`", former_name="show errand")
 async def show_job(call: Call) -> JsonLine:
     """Return the progress, or the result, of a job."""
     request = job_request(call)

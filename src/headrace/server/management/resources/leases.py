@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 
-@operation("list leases", LOOK, fields="`vhost`, `everywhere`")
+@operation("list leases", LOOK, reads=True, fields="`vhost`, `everywhere`")
 def list_leases(call: Call) -> Steps:
     """List the leases."""
     return list_objects(call, lambda vhost: list(vhost.leases), describe_lease)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 
-@operation("list limits", LOOK, fields="`vhost`, `of`: `vhosts` or `users`")
+@operation("list limits", LOOK, reads=True, fields="`vhost`, `of`: `vhosts` or `users`")
 def list_limits(call: Call) -> Steps:
     """List the limits of virtual hosts; those of users if ``of`` is ``users``."""
     of_users = call.text("of", "vhosts") == "users"

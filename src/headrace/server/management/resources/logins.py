@@ -23,7 +23,9 @@ PROTOCOLS = ("http",)
 REFUSED = "the login was refused"  # The text does not reveal the reason.
 
 
-@operation("login", LOOK, fields="`peer`, `username` and `password`, or `token`; `encrypted`")
+@operation(
+    "login", LOOK, reads=True, fields="`peer`, `username` and `password`, or `token`; `encrypted`"
+)
 async def login(call: Call) -> JsonLine:
     """Check a user's password or token, by the rules for connections; return a ticket.
 
@@ -53,7 +55,7 @@ async def login(call: Call) -> JsonLine:
     return {"ticket": call.broker.tickets.issue(user), **describe_user(call, user)}
 
 
-@operation("logout", LOOK)
+@operation("logout", LOOK, reads=True)
 async def logout(call: Call) -> JsonLine:
     """End the ticket of a request; answer when it no longer survives a restart."""
     written = call.broker.tickets.end(call.text("as"))
@@ -62,7 +64,7 @@ async def logout(call: Call) -> JsonLine:
     return {}
 
 
-@operation("whoami", LOOK)
+@operation("whoami", LOOK, reads=True)
 def whoami(call: Call) -> JsonLine:
     """Return the user of a request: name, tags, and virtual hosts that it sees."""
     if call.user is None:

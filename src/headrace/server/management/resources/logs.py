@@ -31,7 +31,7 @@ BROKER, AUDIT = "broker", "audit"
 NO_PROCESS = "this broker was not started by `headrace serve`"
 
 
-@operation("show log", ADMINISTER, fields="`of`: `broker` or `audit`, `count` (200)")
+@operation("show log", ADMINISTER, reads=True, fields="`of`: `broker` or `audit`, `count` (200)")
 async def show_log(call: Call) -> JsonLine:
     """Return the last ``count`` lines, the oldest first, of the log that ``of`` names.
 

@@ -91,7 +91,13 @@ CODES = {
 # --- Peeking --------------------------------------------------------------------------------------
 
 
-@operation("peek", USE, READ_QUEUE, fields="`vhost`, `queue`, `selector`, `from`, `count`, `bytes`")
+@operation(
+    "peek",
+    USE,
+    READ_QUEUE,
+    reads=True,
+    fields="`vhost`, `queue`, `selector`, `from`, `count`, `bytes`",
+)
 def peek(call: Call) -> Steps:
     """List the ready messages of a queue, or the records of a stream, that match a selector.
 

@@ -61,7 +61,7 @@ def delete_parameter(call: Call) -> JsonLine:
     call.refuse("not-found", f"there is no {component} '{name}'")
 
 
-@operation("list global parameters", LOOK)
+@operation("list global parameters", LOOK, reads=True)
 def list_global_parameters(call: Call) -> Steps:
     """List the global parameters; ``cluster_name`` is the name of the cluster."""
     count = 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 
-@operation("list permissions", LOOK, fields="`vhost`, `user`")
+@operation("list permissions", LOOK, reads=True, fields="`vhost`, `user`")
 def list_permissions(call: Call) -> Steps:
     """List the permissions."""
     vhost_filter, user_filter = call.text("vhost", ""), call.text("user", "")
@@ -62,7 +62,7 @@ async def delete_permission(call: Call) -> JsonLine:
     return {}
 
 
-@operation("list topic permissions", LOOK, fields="`vhost`, `user`")
+@operation("list topic permissions", LOOK, reads=True, fields="`vhost`, `user`")
 def list_topic_permissions(call: Call) -> Steps:
     """List the topic permissions: all for administrators, their own for other users."""
     vhost_filter, user_filter = call.text("vhost", ""), call.text("user", "")

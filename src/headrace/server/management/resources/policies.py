@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 
-@operation("list policies", LOOK, fields="`vhost`, `everywhere`")
+@operation("list policies", LOOK, reads=True, fields="`vhost`, `everywhere`")
 def list_policies(call: Call) -> Steps:
     """List the policies and operator policies that apply now, by descending priority.
 

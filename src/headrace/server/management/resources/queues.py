@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 
-@operation("list queues", LOOK, fields="`vhost`, `everywhere`")
+@operation("list queues", LOOK, reads=True, fields="`vhost`, `everywhere`")
 def list_queues(call: Call) -> Steps:
     """List the queues, without the broker's own."""
     return list_objects(call, live_queues, describe_queue)
@@ -72,7 +72,7 @@ def describe_queue(vhost: VirtualHost, queue: Queue) -> QueueRow | None:
     }
 
 
-@operation("show queue", LOOK, fields="`vhost`, `name`")
+@operation("show queue", LOOK, reads=True, fields="`vhost`, `name`")
 def show_queue(call: Call) -> JsonLine:
     """Return the row of one queue, with its limits, consumers and bindings."""
     vhost = call.vhost()

@@ -32,7 +32,7 @@ DEFAULT, FILE = "default", "file"
 HIDDEN = "…"  # Shown in place of a secret.
 
 
-@operation("list settings", ADMINISTER)
+@operation("list settings", ADMINISTER, reads=True)
 def list_settings(call: Call) -> Steps:
     """List the settings; the value of a secret one is hidden."""
     for row in SETTINGS:

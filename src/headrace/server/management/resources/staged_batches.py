@@ -22,7 +22,7 @@ operation = OperationTable()
 UNDECIDED = (BranchState.ACTIVE, BranchState.PREPARED)
 
 
-@operation("list batches", LOOK, fields="`vhost`, `everywhere`")
+@operation("list batches", LOOK, reads=True, fields="`vhost`, `everywhere`")
 def list_batches(call: Call) -> Steps:
     """List the sinks of staged batches, each with its staged, undecided batch."""
     count = 0

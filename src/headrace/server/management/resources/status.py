@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 
-@operation("status", MONITOR, fields="`counts` (true)")
+@operation("status", MONITOR, reads=True, fields="`counts` (true)")
 def status(call: Call) -> Steps:
     """Return version, addresses and counts; without ``counts``, only those known at once."""
     broker = call.broker
@@ -135,7 +135,7 @@ def vhost_problem(broker: ManagedBroker, vhost: str) -> str:
     return f"'{vhost}' is served by {broker.describe_server(vhost)}"
 
 
-@operation("health", LOOK, fields="`checks`, `vhost`")
+@operation("health", LOOK, reads=True, fields="`checks`, `vhost`")
 def health(call: Call) -> JsonLine:
     """Run ``checks``, or all; return the problems that each finds, empty without any.
 

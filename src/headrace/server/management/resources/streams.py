@@ -24,7 +24,7 @@ operation = OperationTable()
 SEGMENTS_SHOWN_MAX = 1000  # Segments of one stream.
 
 
-@operation("list streams", LOOK, fields="`vhost`, `everywhere`")
+@operation("list streams", LOOK, reads=True, fields="`vhost`, `everywhere`")
 def list_streams(call: Call) -> Steps:
     """List the streams."""
     return list_objects(call, live_queues, describe_stream)

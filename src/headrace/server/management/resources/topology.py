@@ -37,7 +37,7 @@ BINDING, ALTERNATE, DEAD_LETTER = "binding", "alternate", "dead-letter"
 # --- Routes ---------------------------------------------------------------------------------------
 
 
-@operation("route", LOOK, fields="`vhost`, `exchange`, `routing_key`, `headers`")
+@operation("route", LOOK, reads=True, fields="`vhost`, `exchange`, `routing_key`, `headers`")
 def route(call: Call) -> JsonLine:
     """Return the queues that a message would reach. Nothing is published or counted.
 
@@ -77,7 +77,10 @@ def read_copy_keys(call: Call, headers: dict[str, object]) -> list[str]:
 
 
 @operation(
-    "show topology", LOOK, fields="`vhost`, `kind`: `exchange` or `queue`, `name`, `count` (40)"
+    "show topology",
+    LOOK,
+    reads=True,
+    fields="`vhost`, `kind`: `exchange` or `queue`, `name`, `count` (40)",
 )
 def show_topology(call: Call) -> Steps:
     """Return the objects around an exchange or a queue, the nearest first.

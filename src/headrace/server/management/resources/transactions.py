@@ -28,7 +28,7 @@ operation = OperationTable()
 DECISIONS = ("commit", "rollback", "forget")
 
 
-@operation("list transactions", LOOK, fields="`vhost`, `everywhere`")
+@operation("list transactions", LOOK, reads=True, fields="`vhost`, `everywhere`")
 def list_transactions(call: Call) -> Steps:
     """List the branches of distributed transactions."""
     return list_objects(call, lambda vhost: list(vhost.branches), describe_transaction)

@@ -24,7 +24,7 @@ operation = OperationTable()
 PASSWORD_BYTES_MAX = 65536
 
 
-@operation("list users", ADMINISTER, fields="`hashes`")
+@operation("list users", ADMINISTER, reads=True, fields="`hashes`")
 def list_users(call: Call) -> Steps:
     """List the users with an account; with ``hashes``, also the hashes of their passwords."""
     hashes = call.flag("hashes")
@@ -85,7 +85,7 @@ async def delete_user(call: Call) -> JsonLine:
     return {}
 
 
-@operation("show user", ADMINISTER, fields="`name`")
+@operation("show user", ADMINISTER, reads=True, fields="`name`")
 def show_user(call: Call) -> JsonLine:
     """Return a user with the hash of its password, in the format of definitions."""
     account = get_account(call, call.text("name"))

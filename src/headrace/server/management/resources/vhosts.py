@@ -28,7 +28,7 @@ VHOST_FIELDS = (
 ALL_PERMISSIONS = dict.fromkeys(("configure", "write", "read"), ".*")
 
 
-@operation("list vhosts", LOOK, fields="`vhost`, `everywhere`")
+@operation("list vhosts", LOOK, reads=True, fields="`vhost`, `everywhere`")
 def list_vhosts(call: Call) -> Steps:
     """List the virtual hosts with the counts of their objects."""
     count = 0
@@ -73,7 +73,7 @@ def describe_metadata(broker: ManagedBroker, vhost: VirtualHost) -> Row:
     }
 
 
-@operation("show vhost", LOOK, fields="`vhost`")
+@operation("show vhost", LOOK, reads=True, fields="`vhost`")
 def show_vhost(call: Call) -> JsonLine:
     """Return the metadata of one virtual host."""
     vhost = call.vhost()

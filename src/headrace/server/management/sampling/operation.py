@@ -32,7 +32,7 @@ STEP = 256  # Objects of a step that yields no line.
 ROWS = 64  # Rows of a line.
 
 
-@operation("sample", LOOK, fields="`since`, `kinds`, `broker`")
+@operation("sample", LOOK, reads=True, fields="`since`, `kinds`, `broker`")
 async def sample(call: Call) -> JsonLine | Steps:
     """List the rows of ``kinds`` that changed after the scan ``since``; with 0, all rows.
 
