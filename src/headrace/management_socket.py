@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The name of the management socket, and its address for clients and the broker."""
+"""The name of the management socket, its address, and a name that the console has there."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE_NAME = "management.sock"  # The name of the socket in the data directory.
+# The field ``agent`` of the console's own requests, which it sends for no user. It gives no rights.
+CONSOLE_AGENT = "headrace console"
 PATH_BYTES_MAX = 107  # The longest address of a Unix socket.
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.console.broker.connection import SocketConnection
 from headrace.console.broker.login_throttle import LoginThrottle
+from headrace.management_socket import CONSOLE_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -128,7 +129,9 @@ class BrokerLink:
         fields: JsonObject,
     ) -> AsyncGenerator[JsonObject, None]:
         request = {"do": do, **{name: value for name, value in fields.items() if value is not None}}
-        if ticket is not None:
+        if ticket is None:
+            request.setdefault("agent", CONSOLE_AGENT)
+        else:
             request["as"] = ticket
         async with self._login_places if do == LOGIN else self._places:
             connection = self._idle_connection() or await SocketConnection.open(self.path)

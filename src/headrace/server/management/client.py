@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from headrace.exact_json import UnfitValue, read_json
 from headrace.gateway.messages.pending_confirms import NOT_DURABLE
 from headrace.gateway.requests.requests import refusal_code
+from headrace.management_socket import CONSOLE_AGENT
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
 from headrace.server.definitions.document import DocumentError
@@ -37,7 +38,7 @@ from headrace.server.management.operations import FORWARDED, SHARED_LISTS
 from headrace.server.management.resources.logins import parse_peer
 from headrace.server.net.transport import clock_ms
 from headrace.server.observe.account_events import Operator
-from headrace.server.observe.audited_events import QUIET_COMMANDS, REPAIRS, is_audited
+from headrace.server.observe.audited_events import REPAIRS, is_audited
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class OperatorClient(ABC):
         """Run a request, and answer it."""
         name = request.get("do")
         self.current = request
+        self.acting = None
         operation = self.operations.get(name) if isinstance(name, str) else None
         self.has_unread_lines = request.get("lines") is True or (
             operation is not None and operation.takes_lines
@@ -132,9 +134,6 @@ class OperatorClient(ABC):
             await self.fail("bad-request", f"there is no operation {name!r}")
             return
         broker = self.broker
-        if name not in QUIET_COMMANDS | REPAIRS and (reason := broker.audit.refusal()):
-            await self.fail("precondition", f"command {reason}")
-            return
         broker.counters.now_ms = clock_ms()
         call = Call(
             broker, request, operator=self.operator, actor=self.actor, send=self.send_item,
@@ -142,6 +141,7 @@ class OperatorClient(ABC):
         )  # fmt: skip
         try:
             self.act_as(call)
+            self.check_auditable(request)
             answer = await self.answer(call, operation)
         except OperationRefused as error:
             await self.fail(error.code, error.text)
@@ -208,7 +208,6 @@ class OperatorClient(ABC):
         Raises:
             OperationRefused: the ticket is unknown, or has ended.
         """
-        self.acting = None
         if "as" not in call.request:
             return
         text = call.text("peer", "")
@@ -239,12 +238,29 @@ class OperatorClient(ABC):
                 request={name: value for name, value in request.items() if name not in UNAUDITED},
             )
 
+    def check_auditable(self, request: JsonLine) -> None:
+        """Refuse a request that a strict audit log cannot record.
+
+        Raises:
+            OperationRefused: it is refused.
+        """
+        reason = self.broker.audit.refusal()
+        if reason and request.get("do") not in REPAIRS and self.is_audited(request):
+            raise OperationRefused("precondition", f"command {reason}")
+
     def is_audited(self, request: JsonLine) -> bool:
         """Return True if a request is audited even if it is allowed."""
         name = request.get("do")
         operation = self.operations.get(name) if isinstance(name, str) else None
         reads = operation is not None and operation.reads
-        return is_audited(request, reads=reads, by_ticket=self.acting is not None)
+        return is_audited(request, reads=reads, by_console=self.is_by_console(request))
+
+    def is_by_console(self, request: JsonLine) -> bool:
+        """Return True if a request has a ticket, or the console sends it for no user.
+
+        A peer may claim the latter. It escapes only the audit of reads that are not worth a line.
+        """
+        return self.acting is not None or request.get("agent") == CONSOLE_AGENT
 
     async def stream(self, call: Call, steps: Steps) -> JsonLine:
         """Send the lines of a generator, slice by slice; return its result."""

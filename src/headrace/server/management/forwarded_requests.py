@@ -18,6 +18,7 @@ from headrace.server.observe.account_events import Operator
 
 if TYPE_CHECKING:
     from headrace.server.cluster_relay.links import Asker, OperatorLink
+    from headrace.server.management.call import JsonLine
     from headrace.server.management.managed_broker import ManagedBroker
 
 SERVED_S = 12.0  # The time that a request waits while this broker takes over its virtual host.
@@ -86,6 +87,10 @@ class ForwardedClient(OperatorClient):
             raise OperationRefused("bad-request", "a forwarded request must name one virtual host")
         call.user = self.user
         call.forwarded = True
+
+    def is_by_console(self, request: JsonLine) -> bool:
+        """Return True if a request is of a user, or the console sends it for no user."""
+        return self.user is not None or super().is_by_console(request)
 
     async def send(self, *lines: str) -> None:
         """Send lines; see :class:`OperatorClient`."""

@@ -91,24 +91,27 @@ LEFT_OUT = {
 # them every few seconds.
 QUIET_COMMANDS = frozenset(("health", "status", "sample"))
 
-# Of the reads by a ticket, only these are audited: they show payloads, password hashes or a log, or
-# are logins. The console's open pages repeat other reads every few seconds. `list users` is audited
-# if it shows hashes.
+# Of the reads by a ticket and of the console's own, only these are audited: they show payloads,
+# password hashes or a log, or are logins. Open pages of the console and scrapes of its metrics
+# repeat other reads every few seconds. `list users` is audited if it shows hashes.
 AUDITED_READS = frozenset(
     ("peek", "export definitions", "show user", "show log", "login", "logout")
 )
 LISTED_USERS, WITH_HASHES = "list users", "hashes"
 
 
-def is_audited(request: Mapping[str, object], *, reads: bool, by_ticket: bool) -> bool:
+def is_audited(request: Mapping[str, object], *, reads: bool, by_console: bool) -> bool:
     """Return True if a request is audited even if it is allowed.
 
-    ``reads`` tells whether its operation only reads.
+    Args:
+        request: the request.
+        reads: its operation only reads.
+        by_console: it has a ticket, or the console sends it for no user.
     """
     command = request.get("do")
     if command in QUIET_COMMANDS:
         return False
-    if not reads or not by_ticket:
+    if not reads or not by_console:
         return True
     return command in AUDITED_READS or (command == LISTED_USERS and bool(request.get(WITH_HASHES)))
 
