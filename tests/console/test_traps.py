@@ -214,6 +214,7 @@ def test_definitions_are_a_document(console: LocalConsole) -> None:
         ("local-alarms", 200),
         ("port-listener/1", 503),
         ("port-listener/x", 400),
+        ("port-listener/" + "9" * 5000, 400),
         ("protocol-listener/amqp091", 200),
         ("protocol-listener/amqp,http", 200),
         ("protocol-listener/mqtt", 503),

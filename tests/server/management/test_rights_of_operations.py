@@ -280,6 +280,7 @@ def test_addresses_of_peers() -> None:
     assert parse_peer("[::1]:80", encrypted=True) == RemotePeer("::1", 80, True, True)
     assert parse_peer("::ffff:127.0.0.1:80") == RemotePeer("127.0.0.1", 80, True)
     assert parse_peer("fe80::1%eth0:80") == RemotePeer("fe80::1", 80, False)
+    assert parse_peer("127.0.0.1:" + "9" * 5000) is None
 
 
 # --- Rights: every operation, tag and permission --------------------------------------------------

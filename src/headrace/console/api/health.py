@@ -99,7 +99,8 @@ async def protocols_by_port(call: HttpCall) -> dict[int, str]:
 @health_check({"port-listener/{port}": "The broker or the console listens on a port."})
 async def check_port_listener(call: HttpCall, port: str) -> Result:
     """Fail if nothing listens on a port."""
-    if not port.isascii() or not port.isdecimal() or int(port) > 65535:
+    is_number = port.isascii() and port.isdecimal() and len(port) <= 18
+    if not is_number or int(port) > 65535:
         raise bad_request("the port is not a number")
     open_ports = await protocols_by_port(call)
     if int(port) in open_ports:

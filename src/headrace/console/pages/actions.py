@@ -70,7 +70,7 @@ class Field:
                 raise bad_request(f"{self.label} is missing")
             return None
         if self.kind == "number":
-            if not text.lstrip("-").isdecimal() or len(text) > 18:
+            if not text.removeprefix("-").isdecimal() or len(text) > 18:
                 raise bad_request(f"{self.label} is not a whole number")
             return int(text)
         if self.kind == "json":

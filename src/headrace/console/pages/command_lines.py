@@ -99,6 +99,7 @@ def publish_command_line(
         or is_base64
         or not isinstance(headers, dict)
         or not (expiration or "0").isdecimal()
+        or len(expiration) > 18
     ):
         return ""
     return command_line(

@@ -93,7 +93,8 @@ def describe_user(call: Call, user: User) -> JsonLine:
 def parse_peer(text: str, *, encrypted: bool = False) -> RemotePeer | None:
     """Parse an address such as ``203.0.113.9:4711`` or ``[::1]:4711``; return None for others."""
     host, _, port = text.rpartition(":")
-    if not port.isascii() or not port.isdecimal() or int(port) > 65535:
+    is_number = port.isascii() and port.isdecimal() and len(port) <= 18
+    if not is_number or int(port) > 65535:
         return None
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
