@@ -116,6 +116,23 @@ def test_a_run_that_ended_without_a_word_is_told_as_killed(tmp_path: Path) -> No
     assert [query["state"] for query in dead["queries"]] == ["killed", "killed", "failed"]
 
 
+def test_a_pipeline_whose_lock_may_not_be_read_is_not_told_as_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headrace.console.api import pipeline_files
+
+    lock = tmp_path / "lock"
+    assert not pipeline_files.is_locked(lock)
+    lock.touch()
+    assert not pipeline_files.is_locked(lock)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(type(lock), "open", refuse)
+    assert pipeline_files.is_locked(lock)
+
+
 def test_damaged_files_hide_no_others(tmp_path: Path) -> None:
     from headrace.console.api.pipeline_files import read_listener_queries, read_pipelines
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import signal
@@ -39,6 +40,40 @@ def test_one_process_holds_a_pipeline(tmp_path: Path) -> None:
         with pytest.raises(PipelineError, match="the pipeline is running"), state.lock():
             pass
     assert not state.is_locked()
+
+
+def test_a_pipeline_starts_while_another_process_looks_whether_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = StateDirectory(tmp_path)
+    with (tmp_path / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        assert not state.is_locked()
+        pauses: list[float] = []
+
+        def end_look(pause_s: float) -> None:
+            pauses.append(pause_s)
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+        monkeypatch.setattr("headrace.pipeline.run.state.time.sleep", end_look)
+        with state.lock():
+            assert state.is_locked()
+        assert len(pauses) == 1
+
+
+def test_a_pipeline_that_runs_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("headrace.pipeline.run.state.time.sleep", pauses.append)
+    state = StateDirectory(tmp_path)
+    with (
+        state.lock(),
+        pytest.raises(PipelineError, match="the pipeline is running"),
+        state.lock(),
+    ):
+        pass
+    assert pauses == []
 
 
 def test_a_stop_is_for_one_run(tmp_path: Path) -> None:

@@ -200,14 +200,17 @@ def text_items(value: object) -> list[str]:
 
 
 def is_locked(lock: Path) -> bool:
-    """Return True if a process holds the lock of a pipeline, that is, runs it."""
+    """Return True if a process holds the lock of a pipeline, that is, runs it, or may hold it.
+
+    A pipeline that starts meanwhile tries again, as the lock is only shared here.
+    """
     try:
         with lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError:  # Another process holds it, or this one may not look.
+        return True
     return False
 
 

@@ -18,19 +18,23 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from headrace.columns.runtime.atomic_files import write_whole
 from headrace.pipeline.config.errors import PipelineError
 
 if TYPE_CHECKING:
     from headrace.untyped import JsonObject
+
+LOCK_TRIES = 100  # Tries to take the lock while other processes look whether the pipeline runs.
+LOCK_RETRY_S = 0.01
 
 
 @dataclass
@@ -92,24 +96,19 @@ class StateDirectory:
         """
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not take_lock(file):
                 last_status = self.read_status()
                 owner = f" by process {last_status.pid}" if last_status is not None else ""
-                raise PipelineError(f"the pipeline is running{owner}") from None
+                raise PipelineError(f"the pipeline is running{owner}")
             yield
 
     def is_locked(self) -> bool:
         """Return True if a process runs or changes the pipeline."""
         try:
             with (self.home / "lock").open("r") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return is_held(file)
         except FileNotFoundError:
             return False
-        except BlockingIOError:
-            return True
-        return False
 
     def begin_run(self, pipeline: str, file: str) -> Status:
         """Write and return the status of a new run; the caller holds the lock."""
@@ -150,6 +149,34 @@ class StateDirectory:
             return (self.home / "stop").read_text("utf-8") == run
         except FileNotFoundError:
             return False
+
+
+def take_lock(file: IO[str]) -> bool:
+    """Take the lock of a pipeline; return False if another process runs or changes it.
+
+    A process that only looks whether the pipeline runs, as the console does, shares the lock for a
+    moment. Wait until it has looked.
+    """
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if is_held(file):
+                return False
+            time.sleep(LOCK_RETRY_S)
+        else:
+            return True
+    return False
+
+
+def is_held(file: IO[str]) -> bool:
+    """Return True if a process holds the lock of a pipeline, and does not only look at it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return False
 
 
 ENDPOINTS_FILE: Final = "headrace.json"  # The file of a checkpoint with its sources and sinks.
