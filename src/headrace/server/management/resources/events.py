@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 BACKLOG_MAX = 10_000  # Events that may wait for a client to read.
+SENT_MAX = 64  # Events that are sent before the ticket is checked again.
 STREAMS_MAX = 8  # Streams at the same time: each one is a listener to the broker's events.
 KINDS_MAX = 32  # Kinds that one request may name.
 KIND_CHARACTERS_MAX = 255
 BUSY_S = 10.0  # The time without an event after which a busy line is sent.
-# The kinds of events that only administrators see, and those that only their own user sees.
+# The kinds of events that only administrators see, and those of the clients of one user, which that
+# user sees, and users who see all objects.
 ACCOUNTS = ("user.", "permission.", "topic.permission.", "parameter.")
 CLIENTS = ("connection.", "channel.", "consumer.")
 
@@ -73,16 +75,21 @@ class EventBacklog:
         self._ready.clear()
 
     async def send(self) -> None:
-        """Send the queued events, or a busy line if there are none."""
+        """Send up to ``SENT_MAX`` queued events, or a busy line if there are none.
+
+        If more wait, the next :meth:`wait` ends at once.
+        """
         if not self._waiting:
             await self._call.busy()
-        while self._waiting:
+        for _ in range(min(SENT_MAX, len(self._waiting))):
             event = self._waiting.popleft()
             facts = {name: as_json(value) for name, value in event.facts.items()}
             await self._call.send({"kind": event.kind, "at_ms": event.at_ms, "facts": facts})
         if self._lost:
             lost, self._lost = self._lost, 0
             await self._call.send({"lost": lost})
+        if self._waiting:
+            self._ready.set()
 
 
 def read_kinds(call: Call) -> tuple[str, ...]:
