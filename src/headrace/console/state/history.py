@@ -75,6 +75,7 @@ class History:
         self._deltas: dict[str, list[Delta]] = {}  # The deltas of this minute, by kind.
         self._minute = 0
         self._writing: asyncio.Task[None] | None = None
+        self._is_late = False  # A minute is lost, because the one before it is still being written.
 
     async def start(self) -> None:
         """Open the file; a failure is logged."""
@@ -142,6 +143,13 @@ class History:
         if self._minute and minute > self._minute and self._file is not None:
             if self._writing is None or self._writing.done():
                 self._writing = asyncio.create_task(self._write(self._minute, self._deltas))
+                self._is_late = False
+            elif not self._is_late:
+                self._is_late = True
+                log.warning(
+                    "minutes of the history are lost: %s: an earlier minute is still being written",
+                    self._path,
+                )
             self._deltas = {}
         self._minute = minute
         if self._is_kept:
