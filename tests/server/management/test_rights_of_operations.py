@@ -7,7 +7,7 @@ import contextlib
 import json
 import pkgutil
 import re
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -236,6 +236,26 @@ def test_tickets_are_bounded_for_a_user_and_for_all(
     for _ in range(3):
         held.issue(bob)
     assert len(held) == 5
+
+
+class InlineExecutor(Executor):
+    """Runs work before ``submit`` returns, as a fast thread may."""
+
+    def submit(self, work: Any, /, *args: Any, **options: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(work(*args, **options))
+        return done
+
+
+def test_each_change_of_tickets_is_written_however_fast_the_thread_is(
+    access: Access, tmp_path: Path
+) -> None:
+    file = TicketFile(tmp_path)
+    held = Tickets(access, lambda user: False, file=file, writer=InlineExecutor())
+    ada = held.issue(access.admit("ada", RemotePeer("203.0.113.9", 4711, False)))
+    assert len(file.read()) == 1
+    held.end(ada)
+    assert file.read() == []
 
 
 def test_tickets_of_accounts_outlive_the_broker(

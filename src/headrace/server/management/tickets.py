@@ -77,7 +77,7 @@ class Tickets:
         self._tickets: LoginCache[Ticket] = LoginCache()
         self._file = file
         self._writer = writer
-        self._pending_write: Future[None] | None = None  # The write that will include all changes.
+        self._pending_write: Future[None] | None = None  # It includes changes until it starts.
         if file is not None:
             self._restore(file.read())
 
@@ -141,13 +141,13 @@ class Tickets:
         """Schedule a write of the tickets, which includes all changes until it starts."""
         if self._writer is None:
             return None
-        if self._pending_write is None:
-            self._pending_write = self._writer.submit(self._write)
-        return self._pending_write
+        pending = self._pending_write
+        if pending is None or pending.running() or pending.done():
+            self._pending_write = pending = self._writer.submit(self._write)
+        return pending
 
     def _write(self) -> None:
         """Write the tickets of accounts; runs on the thread of ``writer``."""
-        self._pending_write = None  # Changes from now on need another write.
         tickets = list(self._tickets.items())
         offset_s = time.time() - self._clock()
         stored = [
