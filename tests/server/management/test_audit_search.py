@@ -55,6 +55,20 @@ def search(operator: ManagementClient, **fields: object) -> Iterator[list[dict[s
             return
 
 
+@pytest.mark.parametrize(("block", "looked"), [(100, 8 << 20), (100, 350), (7, 8 << 20)])
+def test_a_line_that_is_too_long_is_skipped_as_a_whole(
+    operator: ManagementClient, monkeypatch: pytest.MonkeyPatch, block: int, looked: int
+) -> None:
+    """Also if a request ends within it."""
+    monkeypatch.setattr(audit_log, "LINE_BYTES_MAX", 300)
+    monkeypatch.setattr(audit_log, "BLOCK_BYTES", block)
+    monkeypatch.setattr(audit_log, "SEARCHED_BYTES_MAX", looked)
+    answers = list(search(operator, until="2020-12-31"))
+    found = [item["line"] for items in answers for item in items]
+    whole = (line for line in reversed(LINES) if line and line != TORN and LONG not in line)
+    assert found == list(whole)
+
+
 @pytest.mark.parametrize(("block", "looked"), [(64 << 10, 8 << 20), (100, 1000), (7, 2000)])
 @pytest.mark.parametrize("count", [1000, 3])
 def test_every_line_is_found_once_whatever_is_read_at_a_time(

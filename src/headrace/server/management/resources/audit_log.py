@@ -101,10 +101,19 @@ async def show_audit_log(call: Call) -> JsonLine:
         limit = max(0, end - SEARCHED_BYTES_MAX)
         sent = 0
         line_tail = b""  # The end of a line that begins in the next block.
+        # The request begins, or a block ends, within a line that is too long.
+        is_within_long = False
+        if 0 < end < status.st_size:
+            is_within_long = await asyncio.to_thread(os.pread, handle, 1, end - 1) != b"\n"
         while end > limit and sent < count:
             size = min(BLOCK_BYTES, end)
-            block = await asyncio.to_thread(os.pread, handle, size, end - size) + line_tail
+            block = await asyncio.to_thread(os.pread, handle, size, end - size)
             end -= size
+            if is_within_long:
+                lines, line_end, _ = block.rpartition(b"\n")
+                block, is_within_long = lines + line_end, not line_end
+            else:
+                block += line_tail
             line_tail, lines = (b"", block) if not end else split_block(block)
             start = end + len(line_tail)
             for offset, line in iterate_backwards(lines, start):
@@ -117,7 +126,7 @@ async def show_audit_log(call: Call) -> JsonLine:
                     if sent == count:
                         return {"items": sent, "before": f"{status.st_ino}-{offset}"}
             if len(line_tail) > LINE_BYTES_MAX:
-                line_tail = b""
+                line_tail, is_within_long = b"", True
         unread_end = end + len(line_tail)
         return {"items": sent, "before": f"{status.st_ino}-{unread_end}" if unread_end else None}
     finally:
