@@ -208,6 +208,15 @@ def test_objects_are_told_one_by_one(console: LocalConsole) -> None:
 
 
 @pytest.mark.usefixtures("traffic")
+@pytest.mark.parametrize("family", ["queue_no_such_metrics", "queue_exchange_metrics", "queue_"])
+def test_families_without_queues_add_no_queue_info(console: LocalConsole, family: str) -> None:
+    answer = console.ask(
+        "GET", f"/metrics/detailed?family={family}", user=None, port=console.metrics_port
+    )
+    assert answer.status == 200
+    assert b"queue_info" not in answer.body
+
+
 @pytest.mark.parametrize("family", [*FAMILIES, *OF_NODE, *EMPTY, "no_such_family"])
 def test_every_family_can_be_asked_for(console: LocalConsole, family: str) -> None:
     found = samples(console, f"/metrics/detailed?family={family}")

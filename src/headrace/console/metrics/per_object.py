@@ -22,7 +22,7 @@ from headrace.console.metrics.exposition import (
     format_head,
     format_in_pieces,
 )
-from headrace.console.metrics.families import EMPTY, FAMILIES, OF_NODE, PER_OBJECT, Family
+from headrace.console.metrics.families import FAMILIES, OF_NODE, PER_OBJECT, Family
 from headrace.measures import CHANNEL, CONNECTION, EXCHANGE, GAUGE, LOGINS, QUEUE, VHOST
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ async def show_detailed(call: HttpCall) -> StreamedAnswer:
     if any(name in OF_NODE for name in names):
         begin += await aggregated.node_metrics(call, DETAILED)
     families = [name for name in dict.fromkeys(names) if name in FAMILIES]
-    if any(name.startswith("queue_") for name in names if name not in EMPTY):
+    if any(FAMILIES[name].kind == QUEUE for name in families):
         families.append(INFO)
     fits = None
     if pattern is not None:
