@@ -208,6 +208,14 @@ def test_objects_are_told_one_by_one(console: LocalConsole) -> None:
 
 
 @pytest.mark.usefixtures("traffic")
+def test_a_scrape_by_another_name_of_the_host_is_refused(console: LocalConsole) -> None:
+    for host, status in (("localhost:15692", 200), ("broker.example:15692", 421)):
+        answer = console.ask(
+            "GET", "/metrics", user=None, port=console.metrics_port, headers={"Host": host}
+        )
+        assert answer.status == status
+
+
 @pytest.mark.parametrize("family", ["queue_no_such_metrics", "queue_exchange_metrics", "queue_"])
 def test_families_without_queues_add_no_queue_info(console: LocalConsole, family: str) -> None:
     answer = console.ask(

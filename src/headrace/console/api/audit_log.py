@@ -52,7 +52,8 @@ ROUTES = Routes()
 @ROUTES.get_list(
     {
         "/api/headrace/logs/audit": "The newest 1,000 matching lines of the audit log; `name` "
-        "matches in the whole line."
+        "matches in the whole line. With `use_regex`, `name` selects from the newest 1,000 lines "
+        "that match the other parameters."
     },
     rows=AUDIT_LINE_SCHEMA,
     tag=ADMINISTRATOR,

@@ -129,7 +129,10 @@ async def read_messages(
 
 
 @ROUTES.get(
-    {f"{QUEUE}/messages/{{position}}/body": "The body of one message, as a file of 1 MiB at most."},
+    {
+        f"{QUEUE}/messages/{{position}}/body": "The body of one message, as a file; 400 if it has "
+        "more than 1 MiB."
+    },
     tag=MANAGEMENT,
     permission=READ,
     media=OCTETS,

@@ -129,7 +129,10 @@ def check_known(properties: JsonObject) -> None:
 
 
 @ROUTES.post(
-    {GET: "Get messages, and settle or requeue them. Browsing leaves the queue unchanged."},
+    {
+        GET: "Get messages, and settle or requeue them. "
+        "`GET /api/headrace/queues/{vhost}/{queue}/messages` leaves the queue unchanged."
+    },
     tag=MANAGEMENT,
     permission="read on the queue",
     body=schema(count=INTEGER, ackmode=TEXT, requeue=BOOLEAN, encoding=TEXT, truncate=INTEGER),

@@ -138,7 +138,7 @@ class HttpApplication:
     async def _run(self, call: HttpCall, route: Route) -> object:
         """Run the handler; once more with a new ticket if the broker no longer knows the old one.
 
-        The broker forgets all tickets when it restarts.
+        A broker that restarts forgets tickets of tokens, and without a data directory all tickets.
         """
         try:
             return await run_handler(call, route)
@@ -161,7 +161,8 @@ class HttpApplication:
         try:
             route, parameters = self.router.find(request.method, path)
         except HttpError:
-            if path.startswith("/api"):  # Only users learn which paths exist.
+            # Without a login 401, as for known paths. They are no secret: OPTIONS needs no login.
+            if path.startswith("/api"):
                 await self._identify(request, None)
             raise
         if request.method not in SAFE and is_foreign(request):
