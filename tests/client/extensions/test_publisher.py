@@ -140,6 +140,79 @@ async def test_what_was_refused_may_come_again(url: str, version: str, name: Nam
         assert await bodies(connection, name("wide")) == [b"1", b"5", b"2", b"3", b"4"]
 
 
+@every
+async def test_a_message_that_a_commit_refused_may_be_published_again(
+    url: str, version: str, name: Name
+) -> None:
+    """If one queue refuses it, no queue gets it. The rest of the transaction is committed."""
+    limits: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    async with connect(in_version(url, version)) as connection:
+        async with connection.channel() as channel:
+            await channel.declare_exchange(name("x"), "fanout")
+            await channel.declare_queue(name("narrow"), arguments=limits)
+            await channel.declare_queue(name("wide"))
+            await channel.bind_queue(name("narrow"), name("x"))
+            await channel.bind_queue(name("wide"), name("x"))
+
+        async def commit(*numbers: int) -> None:
+            async with connection.channel(confirm=False) as channel, channel.transaction():
+                for number in numbers:
+                    await channel.publish(numbered(number, name("p")), "", name("x"))
+
+        with pytest.raises((PreconditionFailed, ChannelClosed), match="partial tx completion"):
+            await commit(1, 2)
+        assert await bodies(connection, name("narrow")) == [b"1"]
+        assert await bodies(connection, name("wide")) == [b"1"]
+        await commit(2, 1)
+        assert await bodies(connection, name("narrow")) == [b"2"]
+        assert await bodies(connection, name("wide")) == [b"2"]
+
+
+@every
+async def test_a_commit_refuses_a_deduplicated_message_so_that_it_may_be_published_again(
+    url: str, version: str, name: Name
+) -> None:
+    """An exchange that deduplicates publishes through an interception."""
+    limits: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    async with connect(in_version(url, version)) as connection:
+        async with connection.channel() as channel:
+            await channel.declare_exchange(
+                name("x"), "fanout", arguments={"x-message-deduplication": True, "x-cache-size": 9}
+            )
+            await channel.declare_queue(name("narrow"), arguments=limits)
+            await channel.bind_queue(name("narrow"), name("x"))
+
+        async def commit(*numbers: int) -> None:
+            async with connection.channel(confirm=False) as channel, channel.transaction():
+                for number in numbers:
+                    message = numbered(number, name("p"))
+                    message.headers["x-deduplication-header"] = f"m{number}"
+                    await channel.publish(message, "", name("x"))
+
+        with pytest.raises((PreconditionFailed, ChannelClosed), match="partial tx completion"):
+            await commit(1, 2)
+        assert await bodies(connection, name("narrow")) == [b"1"]
+        await commit(2, 1)
+        assert await bodies(connection, name("narrow")) == [b"2"]
+
+
+@pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1"])
+async def test_a_message_that_a_commit_returned_may_be_published_again(
+    url: str, version: str, name: Name
+) -> None:
+    async with connect(in_version(url, version)) as connection:
+        async with connection.channel(confirm=False) as channel:
+            with pytest.raises(Returned):
+                async with channel.transaction():
+                    await channel.publish(numbered(1, name("p")), name("q"), mandatory=True)
+            await channel.declare_queue(name("q"))
+            async with channel.transaction():
+                await channel.publish(numbered(2, name("p")), name("q"))
+            async with channel.transaction():
+                await channel.publish(numbered(1, name("p")), name("q"), mandatory=True)
+        assert await bodies(connection, name("q")) == [b"2", b"1"]
+
+
 async def test_further_routing_keys_and_direct_questions(url: str, name: Name) -> None:
     async with connect(url) as connection, connection.channel() as channel:
         for queue in ("a", "b", "c"):

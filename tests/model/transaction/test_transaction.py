@@ -11,6 +11,7 @@ from headrace.model.errors import ResourceError
 from headrace.model.message import REDELIVERED
 from headrace.model.transaction import transaction as transactions
 from headrace.model.transaction.transaction import ACCEPT, DISCARD, REQUEUE, Transaction
+from headrace.model.vhost.publishing_ids import PublishingIds
 from support.brokers.small_host import SmallHost
 from support.clients.manual_consumer import bodies, message, put, take
 
@@ -44,6 +45,20 @@ def test_it_happens_at_the_commit(host: SmallHost, queue: Queue) -> None:
     assert bodies(other) == [b"new"]
     assert bodies(queue) == [b"b", b"new"]
     assert host.counters.memory_used == 0
+
+
+def test_a_commit_records_the_id_of_a_transient_message_in_memory_only(
+    host: SmallHost, queue: Queue
+) -> None:
+    """A crash loses the message, so the fact must not outlive the crash."""
+    queue.durable = True
+    transaction = Transaction(host)
+    for number, persistent in ((1, True), (2, False)):
+        transaction.number((b"p", number))
+        transaction.publish(message(b"numbered"), (queue,), persistent)
+    transaction.commit()
+    assert host.publishing_ids.highest(b"p") == 2
+    assert PublishingIds(host.facts, host.counters).highest(b"p") == 1
 
 
 def test_a_local_rollback_leaves_deliveries_with_their_client(

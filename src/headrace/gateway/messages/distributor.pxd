@@ -48,10 +48,10 @@ cdef class Distributor:
         self, Publish publish, Route route, tuple queues, bytes data, tuple publishing_id, object source,
         bint in_transaction,
     ) except -1
-    @cython.locals(queue=Queue, is_durable=cython.bint)
+    @cython.locals(queue=Queue, is_durable=cython.bint, own_transaction=cython.bint)
     cdef int publish_once(
         self, Publish publish, Route route, tuple publishing_id, const unsigned char* buffer, Py_ssize_t start,
-        Py_ssize_t end,
+        Py_ssize_t end, bint in_transaction,
     ) except -1
     cpdef count_routed(self, Route route, Py_ssize_t queues)
     cdef pace(self, Queue queue)

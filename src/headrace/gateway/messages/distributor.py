@@ -220,7 +220,7 @@ class Distributor:
         """Publish a message through its route's interception; return how many queues refused it.
 
         ``queues`` are the queues of the route that may get the message. With ``in_transaction``, a
-        transaction is being committed, which records the publishing id.
+        transaction is being committed.
         """
         interception = route.interception
         assert interception is not None
@@ -246,11 +246,13 @@ class Distributor:
         buffer: bytes | bytearray,
         start: int,
         end: int,
+        in_transaction: bool,
     ) -> int:
         """Distribute a publish with a publishing id; return how many queues refused it.
 
         If a queue refuses the message, no queue gets it, and the id may be used again. The caller
-        has checked that the id is new and that the route has a queue.
+        has checked that the id is new and that the route has a queue. With ``in_transaction``, a
+        transaction is being committed, which has checked the publisher.
         """
         publishing_ids = self.vhost.publishing_ids
         is_durable = survives_crash(route.queues, publish.persistent)
@@ -270,17 +272,17 @@ class Distributor:
                 end,
             )
             return 1
-        publishing_ids.check(publishing_id[0])
-        if not is_durable:
-            self.distribute(publish, route, buffer, start, end)
-            publishing_ids.record(publishing_id, False)
-            return 0
-        self.store.begin()
+        if not in_transaction:
+            publishing_ids.check(publishing_id[0])
+        own_transaction = is_durable and not in_transaction
+        if own_transaction:
+            self.store.begin()
         try:
             self.distribute(publish, route, buffer, start, end)
-            publishing_ids.record(publishing_id, True)
+            publishing_ids.record(publishing_id, is_durable)
         finally:
-            self.store.commit()
+            if own_transaction:
+                self.store.commit()
         return 0
 
 

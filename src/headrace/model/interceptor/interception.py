@@ -118,7 +118,7 @@ class Interception:
 
         A numbered or deduplicated message is enqueued in all queues or in none. Without a queue it
         does not count as accepted and may be published again. With ``in_transaction`` a store
-        transaction is open, and each queue may refuse the message on its own.
+        transaction is open, which has checked the disk and the publisher.
 
         Raises:
             ResourceError: the id cannot be stored; no queue has the message.
@@ -132,16 +132,14 @@ class Interception:
         targets = [*queues, *self.history_queues()]
         persistent = persistent or any(stores_all(queue.arguments) for queue in queues)
         is_stored = any(queue.is_stream or (persistent and queue.durable) for queue in targets)
-        refused = 0
-        if not in_transaction:
-            if is_stored and vhost.store.full:
-                return self._refuse(publishing_id)
-            refusing = [queue for queue in queues if queue.would_reject(message.body_size)]
-            refused = len(refusing)
-            if refusing and (publishing_id is not None or self.deduplicates()):
-                vhost.deliver(copy_message(message), refusing, False)
-                return self._refuse(publishing_id)
-        if publishing_id is not None:
+        if is_stored and vhost.store.full and not in_transaction:
+            return self._refuse(publishing_id)
+        refusing = [queue for queue in queues if queue.would_reject(message.body_size)]
+        refused = len(refusing)
+        if refusing and (publishing_id is not None or self.deduplicates()):
+            vhost.deliver(copy_message(message), refusing, False)
+            return self._refuse(publishing_id)
+        if publishing_id is not None and not in_transaction:
             publishers.check(publishing_id[0])
         for observer in self.observers:
             observer.check(is_stored)
@@ -154,7 +152,7 @@ class Interception:
                 vhost.tracer.trace_publish(message, queues, source)
             if targets:
                 refused = max(refused, vhost.deliver(message, targets, persistent))
-            if publishing_id is not None:
+            if publishing_id is not None and targets:
                 publishers.record(publishing_id, is_stored)
             if self.observers and targets:
                 headers = self.headers()

@@ -197,6 +197,7 @@ class Transaction:
         if store.full and self.publishes:
             raise ResourceError("the disk is full; nothing was committed")
         facts, numbers, interceptions = self.facts, self.numbers, self.interceptions
+        publishing_ids = self.vhost.publishing_ids
         refused = 0
         publishes, settles = self.detach()
         publishes.unpage(store)
@@ -204,9 +205,7 @@ class Transaction:
         try:
             for index, (message, queues, persistent) in enumerate(publishes):
                 publishing_id = numbers.get(index) if numbers else None
-                if publishing_id is not None and self.vhost.publishing_ids.is_duplicate(
-                    publishing_id
-                ):
+                if publishing_id is not None and publishing_ids.is_duplicate(publishing_id):
                     continue
                 alive = [queue for queue in queues if not queue.deleted]
                 intercepted = interceptions.get(index) if interceptions else None
@@ -219,12 +218,12 @@ class Transaction:
                         source=intercepted[1],
                         in_transaction=True,
                     )
+                elif alive and publishing_id is not None:
+                    refused += self._publish_once(message, alive, persistent, publishing_id)
                 elif alive:
                     refused += self.vhost.deliver(
                         message, alive, persistent, promised=self.owns_messages
                     )
-                    if publishing_id is not None:
-                        self.vhost.publishing_ids.record(publishing_id, True)
             # Interceptions count their own.
             self.vhost.counters.published += len(publishes) - len(interceptions)
             settle_all(settles)
@@ -271,6 +270,23 @@ class Transaction:
             raise ResourceError(f"a transaction holds more than {BYTES_MAX} bytes")
         if len(self.publishes) + len(self.settles) + len(self.facts) >= ITEMS_MAX:
             raise ResourceError(f"a transaction holds more than {ITEMS_MAX} publishes and acks")
+
+    def _publish_once(
+        self, message: Message, queues: list[Queue], persistent: bool, publishing_id: PublishingId
+    ) -> int:
+        """Enqueue a message with a new publishing id; return how many queues refused it.
+
+        If a queue refuses the message, no queue gets it, and the id may be used again.
+        """
+        refusing = [queue for queue in queues if queue.would_reject(message.body_size)]
+        if refusing:
+            self.vhost.publishing_ids.refuse(publishing_id)
+            self.vhost.deliver(message, refusing, persistent)
+            return len(refusing)
+        is_stored = any(queue.is_stream or (persistent and queue.durable) for queue in queues)
+        self.vhost.deliver(message, queues, persistent)
+        self.vhost.publishing_ids.record(publishing_id, is_stored)
+        return 0
 
     def _requeue(self, settles: Iterable[Settle]) -> None:
         settle_all([Settle(queue, message, REQUEUE) for queue, message, _ in settles])

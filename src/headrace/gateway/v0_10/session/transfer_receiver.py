@@ -266,7 +266,7 @@ class TransferReceiver:
         transfer = self.transfer
         if not self.session.vhost.publishing_ids.is_duplicate(
             number
-        ) and self.distributor.publish_once(transfer, route, number, body, 0, len(body)):
+        ) and self.distributor.publish_once(transfer, route, number, body, 0, len(body), False):
             self.refuse("a queue is full")
             return
         self.completion.join(transfer.requires_accept)

@@ -62,7 +62,7 @@ cdef class SlowPathReceiver:
     @cython.locals(bits=cython.uint, unroutable=cython.bint, route=Route)
     cdef int intercept(self, Channel channel, DetachedPublish publish, bint in_transaction) except -1
     @cython.locals(bits=cython.uint, route=Route)
-    cdef int publish_once(self, Channel channel, DetachedPublish publish) except -1
+    cdef int publish_once(self, Channel channel, DetachedPublish publish, bint in_transaction) except -1
     @cython.locals(bits=cython.uint, route=Route)
     cdef int publish_or_return(self, Channel channel, DetachedPublish publish) except -1
     cdef drop(self, Channel channel, Publish publish, Route route)

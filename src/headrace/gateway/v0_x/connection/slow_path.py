@@ -210,7 +210,7 @@ class SlowPathReceiver:
             self.finish(channel, publish, self.intercept(channel, publish, False))
             return
         if publish.publishing_id is not None:
-            self.finish(channel, publish, self.publish_once(channel, publish))
+            self.finish(channel, publish, self.publish_once(channel, publish, False))
         else:
             self.finish(channel, publish, self.publish_or_return(channel, publish))
 
@@ -224,12 +224,12 @@ class SlowPathReceiver:
     def intercept(self, channel: Channel, publish: DetachedPublish, in_transaction: bool) -> int:
         """Publish a message through its interception; return how many queues refused it.
 
-        With ``in_transaction``, a transaction is being committed, which records the publishing id.
+        With ``in_transaction``, a transaction is being committed.
         """
         connection = self.connection
         interception = publish.assigned_route().interception
         assert interception is not None
-        publishing_id = None if in_transaction else publish.publishing_id
+        publishing_id = publish.publishing_id
         bits = publish.bits()
         queues = publish.assigned_route().queues
         if bits & C_IMMEDIATE:
@@ -258,8 +258,10 @@ class SlowPathReceiver:
             in_transaction,
         )
 
-    def publish_once(self, channel: Channel, publish: DetachedPublish) -> int:
+    def publish_once(self, channel: Channel, publish: DetachedPublish, in_transaction: bool) -> int:
         """Publish a message with a publishing id, unless the id was used before.
+
+        With ``in_transaction``, a transaction is being committed.
 
         Returns:
             The number of queues that refused the message. If it is not 0, no queue has the message,
@@ -278,7 +280,13 @@ class SlowPathReceiver:
                 publishing_ids.refuse(publish.publishing_id)
             return self.publish_or_return(channel, publish)
         return self.distributor.publish_once(
-            publish, route, publish.publishing_id, publish.data, 0, len(publish.data)
+            publish,
+            route,
+            publish.publishing_id,
+            publish.data,
+            0,
+            len(publish.data),
+            in_transaction,
         )
 
     # Keeps 0-9-1/s106, 0-9/basic.publish.mandatory#01, 0-9-1/s107, 0-9/basic.publish.immediate#01.
@@ -332,7 +340,7 @@ class SlowPathReceiver:
                 return -1
             return self.intercept(channel, publish, False)
         if publish.publishing_id is not None and not immediate:
-            return self.publish_once(channel, publish)
+            return self.publish_once(channel, publish, False)
         if immediate:
             route = ready_route(publish.assigned_route())
             return self.distribute(publish, route) if route.count else -1
@@ -451,11 +459,10 @@ class SlowPathReceiver:
             if publishes:
                 for deferred in publishes:
                     publish = cython.cast(DetachedPublish, deferred)
-                    if publish.publishing_id is None:
+                    if publish.publishing_id is None or not publishing_ids.is_duplicate(
+                        publish.publishing_id
+                    ):
                         refused += self.commit_publish(channel, publish)
-                    elif not publishing_ids.is_duplicate(publish.publishing_id):
-                        refused += self.commit_publish(channel, publish)
-                        publishing_ids.record(publish.publishing_id, True)
             if settles:
                 for tag in sorted(settles):
                     channel.settle_one(tag, settles[tag])
@@ -479,6 +486,8 @@ class SlowPathReceiver:
             self.delay(publish)
         elif publish.assigned_route().interception is not None:
             return self.intercept(channel, publish, True)
+        if publish.publishing_id is not None:
+            return self.publish_once(channel, publish, True)
         if publish.bits() or publish.assigned_route().count == 0:
             return self.publish_or_return(channel, publish)
         return self.distribute(publish, publish.assigned_route())
