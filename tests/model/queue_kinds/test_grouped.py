@@ -163,6 +163,21 @@ def test_expired_dropped_and_purged_messages_leave_their_groups(host: Host) -> N
     assert queue.ready_bytes == host.counters.memory_used == 0
 
 
+def test_a_requeue_drops_messages_of_owned_groups_beyond_the_limit(host: Host) -> None:
+    queue = host.queue(**{**SHARED, "x-max-length": 2})
+    one = Taker(queue, room=2).start()
+    fill(host, queue, "a1", "a2", "a3", "a4")
+    assert (one.got, queue.ready_count) == (["a1", "a2"], 2)
+    one.room = -1
+    one.give_back("a2")  # Its group has an owner without room.
+    host.turn()
+    assert queue.ready_count == 2
+    one.room = 2
+    one.settle("a1")
+    host.turn()
+    assert one.got == ["a1", "a2", "a3", "a4"]
+
+
 def test_a_purge_takes_what_is_of_blocked_groups_too(host: Host) -> None:
     queue = host.queue(**SHARED)
     one = Taker(queue, room=1).start()

@@ -44,6 +44,17 @@ def test_limits_go_by_place(host: Host) -> None:
     assert left(queue) == ["a", "b", "c"]
 
 
+def test_a_requeue_drops_the_lowest_place_beyond_the_limit(host: Host) -> None:
+    queue = host.queue(**{"qpid.queue_sort_key": "s", "x-max-length": 3})
+    taker = Taker(queue, room=1).start()
+    for key in "cdba":
+        host.enqueue(queue, key, s=key)
+    assert taker.got == ["c"]
+    queue.remove_consumer(taker)
+    taker.give_back("c")
+    assert left(queue) == ["a", "b", "d"]
+
+
 def test_a_browser_goes_by_the_header_and_sees_each_once(host: Host, queue: Queue) -> None:
     for key in "dbf":
         host.enqueue(queue, key, s=key)

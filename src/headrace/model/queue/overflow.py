@@ -122,7 +122,8 @@ class Overflow:
     def drop_head(self, queue: "Queue") -> None:
         """Drop the oldest messages while the queue is beyond a limit, persistent ones too.
 
-        Their order is that of delivery: a higher priority is dropped first.
+        A message of a higher priority is dropped first. Within a priority, the lowest position is
+        dropped first, also in a sorted queue and in a queue with message groups.
         """
         while queue.ready.count and self.exceeds(queue, 0, 0):
             message = queue.ready.pop_oldest()
@@ -138,7 +139,7 @@ class Overflow:
         batch = sender.begin_batch()
         try:
             while queue.ready.count and self.exceeds(queue, 0, 0):
-                message = queue.ready.pop()
+                message = queue.ready.pop_oldest()
                 if message is None:
                     return
                 queue.dead_letter_soon(message, "maxlen")
