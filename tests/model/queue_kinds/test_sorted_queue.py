@@ -2,6 +2,7 @@
 """Queues that are sorted by a header, and queues whose priority levels take turns."""
 
 from random import Random
+from sys import getrefcount
 from typing import Any
 
 import pytest
@@ -53,6 +54,30 @@ def test_a_requeue_drops_the_lowest_place_beyond_the_limit(host: Host) -> None:
     queue.remove_consumer(taker)
     taker.give_back("c")
     assert left(queue) == ["a", "b", "d"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"qpid.queue_sort_key": "s"},
+        {"qpid.group_header_key": "s"},
+        {"qpid.priorities": 2, "qpid.fairshare": 3},
+    ],
+    ids=["sorted", "groups", "fair share"],
+)
+def test_messages_beyond_the_limit_leave_few_entries_behind(
+    host: Host, arguments: dict[str, Any]
+) -> None:
+    """The heap of each kind has an entry of every ready message, which refers to it."""
+    queue = host.queue(**arguments, **{"x-max-length": 3})
+    messages = []
+    for n in range(3000):
+        messages.append(host.message(str(n), {"s": f"{3000 - n}" if n % 2 else "9"}))
+        queue.enqueue(messages[-1])
+    assert queue.ready_count == 3
+    alone = [getrefcount(message) for message in [host.message("")]]
+    references = [getrefcount(message) for message in messages]
+    assert sum(count > alone[0] for count in references) <= 1100
 
 
 def test_a_browser_goes_by_the_header_and_sees_each_once(host: Host, queue: Queue) -> None:

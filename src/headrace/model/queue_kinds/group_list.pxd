@@ -50,6 +50,7 @@ cdef class GroupList(OrderedList):
     @cython.locals(group=Group)
     cdef Message pop_heap(self)
     cdef int withdraw(self, Message message) except -1
+    cdef Message pop_oldest(self)
     cdef int reinsert(self, Message message) except -1
     @cython.locals(group=Group)
     cdef int on_removal(self, Message message) except -1

@@ -174,6 +174,10 @@ class GroupList(OrderedList):
         OrderedList.withdraw(self, message)
         self.may_be_stale = True
 
+    def pop_oldest(self) -> Message | None:
+        self.may_be_stale = True
+        return OrderedList.pop_oldest(self)
+
     def reinsert(self, message: Message) -> None:
         OrderedList.reinsert(self, message)
         self.unassign(message)

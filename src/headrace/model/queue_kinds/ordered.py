@@ -14,12 +14,16 @@ import cython
 if not cython.compiled:
     from headrace.model.message import GONE as C_GONE
     from headrace.model.message import Message
-    from headrace.model.queue.ready_list import ReadyList
+    from headrace.model.queue.ready_list import STALE_MIN, ReadyList
     from headrace.model.queue.ring import Ring
 
 
 class OrderedList(ReadyList):
     """A list with rings and a heap; subclasses override ``push_heap`` and ``pop_heap``."""
+
+    def __init__(self) -> None:
+        ReadyList.__init__(self)
+        self.oldest_popped = 0  # Messages that left by `pop_oldest` since the last sweep.
 
     def push_heap(self, message: Message) -> None:
         """Add a ready message to the heap."""
@@ -41,6 +45,17 @@ class OrderedList(ReadyList):
             self.count_departure(message)
             self.sweep_if_stale()
         return message
+
+    def pop_oldest(self) -> Message | None:
+        # The heap cannot drop the message's entry. Sweep before too many of them are stale.
+        self.oldest_popped += 1
+        if self.oldest_popped > STALE_MIN and self.oldest_popped > self.count:
+            self.sweep()
+        return ReadyList.pop_oldest(self)
+
+    def sweep(self) -> None:
+        ReadyList.sweep(self)
+        self.oldest_popped = 0
 
     def count_departure(self, message: Message) -> None:
         """Count a message that was popped from the heap."""
