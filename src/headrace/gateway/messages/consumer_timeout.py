@@ -79,7 +79,7 @@ class ConsumerTimeout:
         """
         self.consumer = consumer
         self.timeout_ms = timeout_ms
-        self.period_ms = max(1, timeout_ms // CHECKS)
+        self.period_ms = -(-timeout_ms // CHECKS)  # Rounded up.
         self._newest = newest
         self._overdue = overdue
         self._is_active = is_active
@@ -97,7 +97,10 @@ class ConsumerTimeout:
             last_overdue = self._samples.popleft()[1]
         if last_overdue >= 0:
             self._overdue(last_overdue)
-        return now_ms + self.period_ms
+        next_ms = now_ms + self.period_ms
+        if self._samples:  # A rounded period may not divide the timeout.
+            next_ms = min(next_ms, self._samples[0][0] + self.timeout_ms)
+        return next_ms
 
 
 def start_timer(scheduler: Scheduler, timeout: ConsumerTimeout, now_ms: int) -> None:
