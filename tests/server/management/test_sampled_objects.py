@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client.blocking import connect
+from headrace.protocol.codec_0_x import BasicConsume, ChannelClose, MessageConsume
+from headrace.spec.tables import V0_9, V0_9_1
+from headrace.testing.raw_client import RawClient
 from support.brokers.broker_process import until
 from support.management_socket import Mirror
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from headrace.client.blocking import Channel, Connection
+    from headrace.protocol.plan_0_x import MethodBase
+    from headrace.spec.tables import Version
     from headrace.testing import LocalBroker
     from support.management_socket import ManagementClient
 
@@ -182,3 +187,21 @@ def test_no_ghost_of_direct_reply_to_stays(broker: LocalBroker, operator: Manage
     until(lambda: not seen.look().named("queue"), "no queue")
     (totals,) = seen.rows["totals"].values()
     assert (totals["queues"], totals["consumers"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "refused"),
+    [
+        (V0_9_1, BasicConsume(queue=REPLY_TO, no_ack=True, arguments={"x-priority": "high"})),
+        (V0_9_1, BasicConsume(queue=REPLY_TO, no_ack=True, arguments={"x-filter-jms-selector": 1})),
+        (V0_9, MessageConsume(queue=REPLY_TO, no_ack=True, filter={"x-priority": "high"})),
+    ],
+)
+def test_a_refused_consumer_of_direct_reply_to_leaves_no_queue(
+    broker: LocalBroker, operator: ManagementClient, version: Version, refused: MethodBase
+) -> None:
+    client = RawClient(broker.host, broker.port, version).open()
+    client.send(refused)
+    client.expect(ChannelClose)
+    assert operator.items("list queues") == []
+    client.drop()

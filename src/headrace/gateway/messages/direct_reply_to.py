@@ -11,11 +11,14 @@ consumer.
 from __future__ import annotations
 
 import secrets
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.model.errors import PreconditionFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
 
@@ -60,6 +63,22 @@ def make_queue(owner: Owner, requester: Requester, accepts: bool) -> Queue:
     )
     requester.reply_queue = queue
     return queue
+
+
+@contextmanager
+def queue_for_consumer(owner: Owner, requester: Requester, accepts: bool) -> Iterator[Queue]:
+    """Declare the queue for the replies to ``requester``, and delete it if its consumer fails.
+
+    The parameters and errors are those of :func:`make_queue`. The block starts the consumer. A
+    queue without it would collect replies until the connection ends.
+    """
+    queue = make_queue(owner, requester, accepts)
+    try:
+        yield queue
+    except BaseException:
+        requester.reply_queue = None
+        owner.vhost.delete_queue(queue.name, owner=owner)
+        raise
 
 
 def reply_address(requester: Requester) -> str:

@@ -11,7 +11,7 @@ from headrace.gateway.conversion.neutral_basic import write_basic
 from headrace.gateway.conversion.neutral_message import read_message
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.gateway.messages.consumer_timeout import find_timeout_ms
-from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
+from headrace.gateway.messages.direct_reply_to import REPLY_TO, queue_for_consumer
 from headrace.gateway.v0_x.channel.consumer import GetConsumer
 from headrace.gateway.v0_x.channel.ending import end_consumer
 from headrace.gateway.v0_x.early.message_transfers import (
@@ -124,14 +124,26 @@ def publish(transfers: ChannelTransfers, method: MessageTransfer, parts: list[by
         connection.reply_when_durable(channel, MessageOk())
 
 
-# Keeps 0-9/message.consume.destination#01.
 def consume(connection: GatewayConnection, channel: Channel, method: MessageConsume) -> None:
     """Start a consumer, whose destination is its tag."""
     transfers = channel_transfers(connection, channel)
     if method.queue == REPLY_TO:
-        queue = make_queue(connection, channel, not method.no_ack)
+        with queue_for_consumer(connection, channel, not method.no_ack) as queue:
+            start_consumer(connection, channel, method, transfers, queue)
     else:
         queue = find_source(connection, channel, method.queue, method.filter)
+        start_consumer(connection, channel, method, transfers, queue)
+
+
+# Keeps 0-9/message.consume.destination#01.
+def start_consumer(
+    connection: GatewayConnection,
+    channel: Channel,
+    method: MessageConsume,
+    transfers: ChannelTransfers,
+    queue: Queue,
+) -> None:
+    """Start a consumer of a queue."""
     tag = method.destination
     consumers = channel.consumers
     if consumers is None:

@@ -100,12 +100,20 @@ def limit_prefetch_size(channel: Channel, size: int) -> None:
         consumer.queue.set_selective(consumer, selective)
 
 
-# Keeps 0-9-1/s098, 0-9-1/s100, 0-9/basic.consume.consumer-tag#01, 0-9/basic.consume.exclusive#01.
 def consume(connection: GatewayConnection, channel: Channel, method: BasicConsume) -> None:
     """Start a consumer."""
-    queue: Queue | None = None
     if method.queue == direct_reply_to.REPLY_TO:
-        queue = direct_reply_to.make_queue(connection, channel, not method.no_ack)
+        with direct_reply_to.queue_for_consumer(connection, channel, not method.no_ack) as queue:
+            start_consumer(connection, channel, method, queue)
+    else:
+        start_consumer(connection, channel, method, None)
+
+
+# Keeps 0-9-1/s098, 0-9-1/s100, 0-9/basic.consume.consumer-tag#01, 0-9/basic.consume.exclusive#01.
+def start_consumer(
+    connection: GatewayConnection, channel: Channel, method: BasicConsume, queue: Queue | None
+) -> None:
+    """Start a consumer of ``queue``; None is the queue of the method."""
     tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
     consumers = channel.consumers
     if consumers is None:
