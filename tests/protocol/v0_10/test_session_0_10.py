@@ -179,6 +179,25 @@ def test_force_takes_a_session_from_its_other_connection() -> None:
     assert at_client == [Detached(b"one", 1, DetachCode.SESSION_BUSY)]
 
 
+@pytest.mark.rule("0-10/s032")
+@pytest.mark.parametrize("detached_max", [0, 1])
+def test_force_ends_no_session_for_the_bound_of_detached_ones(detached_max: int) -> None:
+    """The session that force takes is attached again at once."""
+    pair = Pair(registry(detached_max=detached_max)).opened()
+    if detached_max:
+        lost = Pair(pair.sessions).opened()
+        lost.attached(b"lost").sent.request_timeout(60)
+        lost.pump()
+        lost.lose()
+    pair.attached(b"one", 1).sent.request_timeout(60)
+    pair.pump()
+    there = pair.at_server()
+    other = Pair(pair.sessions).opened()
+    other.server.receive(control(SessionAttach(name=b"one", force=True), 4))
+    assert other.server.attached == {4: there}
+    assert len(pair.sessions.waiting) == detached_max
+
+
 @pytest.mark.rule("0-10/s033")
 def test_a_channel_has_one_session_at_a_time() -> None:
     pair = Pair().opened()

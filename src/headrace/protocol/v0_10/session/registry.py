@@ -41,6 +41,7 @@ class Sessions:
         self.waiting: dict[
             Session, float
         ] = {}  # Detached sessions, each with the time at which it ends.
+        self.moving: Session | None = None  # The session that force takes from its connection.
 
     # Keeps 0-10/s032, 0-10/s035.
     def find(self, principal: Hashable, name: bytes, force: bool) -> Session:
@@ -56,7 +57,11 @@ class Sessions:
         if session is not None and session.connection is not None:
             if not force:
                 raise DetachError(DetachCode.SESSION_BUSY, "the session is attached elsewhere")
-            session.connection.evict(session)
+            self.moving = session
+            try:
+                session.connection.evict(session)
+            finally:
+                self.moving = None
             session = self.named.get(key)  # None if the session ended with its attachment.
         if session is None:
             session = self.make(name)
@@ -75,6 +80,8 @@ class Sessions:
 
     def on_detached(self, session: Session) -> None:
         """Keep a session that was detached, for its timeout."""
+        if session is self.moving:  # It is attached again at once.
+            return
         timeout_s = self.timeout_max_s if session.timeout_s is None else session.timeout_s
         self.waiting[session] = self.clock() + timeout_s
         while len(self.waiting) > self.detached_max:
