@@ -12,8 +12,12 @@ from headrace.client import Message
 from headrace.client.blocking import connect
 from headrace.client.errors import AuthenticationFailed, Nacked, Returned
 from headrace.measures import CHANNEL_COUNTS, SIZES, columns
+from headrace.protocol.codec_0_x import BasicReturn, Content, MessageReject, MessageTransfer
 from headrace.server.login import attempts
+from headrace.spec.tables import V0_9, V0_10, Version
+from headrace.testing.raw_client import RawClient
 from support.brokers.broker_process import until
+from support.clients.command_client_0_10 import Talk
 from support.conversations.version_conversations import VERSIONS
 from support.management_socket import ManagementClient, Mirror
 
@@ -107,6 +111,50 @@ def test_publishes_are_counted_where_they_go(
     assert totals["received"] - before["received"] == 6
     assert totals["received_bytes"] - before["received_bytes"] == 24
     assert totals["size_100"] - before["size_100"] == 6
+
+
+def publish_immediate(broker: LocalBroker, version: Version) -> Callable[[], None]:
+    """Publish a message that is returned or rejected; return how to close the connection."""
+    if version is V0_10:
+        client = Talk(broker.port)
+        client.attach("s").publish(b"four", "q", accept_mode=0, immediate=True)
+        return client.close
+    raw = RawClient(broker.host, broker.port, version).open()
+    raw.publish("q", b"four", immediate=True)
+    raw.content(BasicReturn)
+    return raw.drop
+
+
+def transfer_immediate(broker: LocalBroker, version: Version) -> Callable[[], None]:
+    """Do the same in the message class of 0-9."""
+    raw = RawClient(broker.host, broker.port, version).open()
+    sent = MessageTransfer(routing_key="q", immediate=True, body=Content(b"four"))
+    raw.call(sent, MessageReject)
+    return raw.drop
+
+
+@pytest.mark.parametrize(
+    ("version", "send"),
+    [*((version, publish_immediate) for version in Version), (V0_9, transfer_immediate)],
+)
+def test_an_immediate_message_that_comes_back_is_counted_as_an_unroutable_one(
+    operator: ManagementClient,
+    broker: LocalBroker,
+    version: Version,
+    send: Callable[[LocalBroker, Version], Callable[[], None]],
+) -> None:
+    operator.ask("declare queue", name="q")
+    seen = Mirror(operator).look()
+    before = seen.named("totals")["totals"]
+    close = send(broker, version)
+    seen.look()
+    totals, exchange = seen.named("totals")["totals"], seen.named("exchange")[""]
+    assert totals["received"] - before["received"] == 1
+    assert totals["received_bytes"] - before["received_bytes"] == 4
+    assert totals["return_unroutable"] - before["return_unroutable"] == 1
+    assert (exchange["publish_in"], exchange["publish_out"]) == (1, 0)
+    assert (exchange["return_unroutable"], exchange["drop_unroutable"]) == (1, 0)
+    close()
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -196,6 +196,8 @@ class TransferReceiver:
         self.distributor.position = 0
         interception = route.interception
         if route.count and transfer.immediate and len(ready_queues(route.queues)) < route.count:
+            self.counters.count_publish(transfer.body_size)
+            self.distributor.count_routed(route, 0)
             self.free_publishing_id()
             self.reject_unroutable(
                 route, REJECT_IMMEDIATE, "a queue has no subscription with credit"

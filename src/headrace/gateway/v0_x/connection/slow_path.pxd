@@ -63,9 +63,12 @@ cdef class SlowPathReceiver:
     cdef int intercept(self, Channel channel, DetachedPublish publish, bint in_transaction) except -1
     @cython.locals(bits=cython.uint, route=Route)
     cdef int publish_once(self, Channel channel, DetachedPublish publish, bint in_transaction) except -1
-    @cython.locals(bits=cython.uint, route=Route)
+    @cython.locals(bits=cython.uint, route=Route, code=cython.int)
     cdef int publish_or_return(self, Channel channel, DetachedPublish publish) except -1
     cdef drop(self, Channel channel, Publish publish, Route route)
+    cdef count_unrouted(self, Publish publish, Route route)
+    @cython.locals(route=Route)
+    cdef int reject_immediate(self, Channel channel, DetachedPublish publish) except -2
     cdef int publish_content(self, Channel channel, DetachedPublish publish) except -2
     @cython.locals(route=Route)
     cdef send_return(self, Channel channel, DetachedPublish publish, int code)

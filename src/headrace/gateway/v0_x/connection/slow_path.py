@@ -294,30 +294,38 @@ class SlowPathReceiver:
         """Publish a message that may be immediate or unroutable; return how many refused it."""
         bits = publish.bits()
         route = publish.assigned_route()
+        code = NO_CONSUMERS
+        if route.count == 0 and bits & C_MANDATORY:
+            code = NO_ROUTE
         if route.count and bits & C_IMMEDIATE:
             route = ready_route(route)
-            if not route.count:
-                self.send_return(channel, publish, NO_CONSUMERS)
-                return 0
-        if route.count == 0:
-            if bits & C_MANDATORY:
-                self.send_return(channel, publish, NO_ROUTE)
-            elif bits & C_IMMEDIATE:
-                self.send_return(channel, publish, NO_CONSUMERS)
-            else:
-                self.drop(channel, publish, route)
-                return 0
-            self.distributor.count_routed(route, 0)
-            self.distributor.counters.count_publish(publish.body_size)
-            return 0
-        return self.distribute(publish, route)
+        if route.count:
+            return self.distribute(publish, route)
+        if bits:
+            self.count_unrouted(publish, route)
+            self.send_return(channel, publish, code)
+        else:
+            self.drop(channel, publish, route)
+        return 0
 
     def drop(self, channel: Channel, publish: Publish, route: Route) -> None:
         """Drop and count an unroutable publish that is not mandatory."""
-        self.distributor.counters.count_publish(publish.body_size)
-        self.distributor.count_routed(route, 0)
+        self.count_unrouted(publish, route)
         channel.tally.drop_unroutable += 1
         route.tally.drop_unroutable += 1
+
+    def count_unrouted(self, publish: Publish, route: Route) -> None:
+        """Count a publish that reaches no queue and no interception."""
+        self.distributor.counters.count_publish(publish.body_size)
+        self.distributor.count_routed(route, 0)
+
+    def reject_immediate(self, channel: Channel, publish: DetachedPublish) -> int:
+        """Count an immediate publish that the caller returns or rejects; return -1."""
+        route = publish.assigned_route()
+        self.count_unrouted(publish, route)
+        channel.tally.return_unroutable += 1
+        route.tally.return_unroutable += 1
+        return -1
 
     def publish_content(self, channel: Channel, publish: DetachedPublish) -> int:
         """Publish for a class other than basic, or for an operator; without a confirm.
@@ -337,13 +345,15 @@ class SlowPathReceiver:
             self.delay(publish)
         elif publish.assigned_route().interception is not None:
             if immediate and not ready_queues(publish.assigned_route().queues):
-                return -1
+                return self.reject_immediate(channel, publish)
             return self.intercept(channel, publish, False)
         if publish.publishing_id is not None and not immediate:
             return self.publish_once(channel, publish, False)
         if immediate:
             route = ready_route(publish.assigned_route())
-            return self.distribute(publish, route) if route.count else -1
+            if not route.count:
+                return self.reject_immediate(channel, publish)
+            return self.distribute(publish, route)
         return self.publish_or_return(channel, publish)
 
     def send_return(self, channel: Channel, publish: DetachedPublish, code: int) -> None:
