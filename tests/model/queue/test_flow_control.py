@@ -48,6 +48,19 @@ def test_a_strict_ring_refuses_while_a_message_is_unacked(host: Host) -> None:
     assert left(queue) == ["b", "c"]
 
 
+def test_a_strict_ring_counts_the_bytes_of_unacked_messages(host: Host) -> None:
+    queue = host.queue(**{"x-overflow": "ring-strict", "x-max-length-bytes": 3})
+    taker = Taker(queue, room=2).start()
+    for body in "abc":
+        assert host.enqueue(queue, body) == 0
+    assert (taker.got, queue.ready_bytes) == (["a", "b"], 1)
+    assert host.enqueue(queue, "d") == 1
+    taker.room = -1
+    taker.settle("a")
+    assert host.enqueue(queue, "d") == 0
+    assert left(queue) == ["c", "d"]
+
+
 def test_a_queue_that_destroys_itself(host: Host) -> None:
     queue = host.queue(**{"x-overflow": "self-destruct", "x-max-length": 2})
     assert host.enqueue(queue, "a") == host.enqueue(queue, "b") == 0

@@ -18,7 +18,7 @@ cdef class Overflow:
     cdef public int policy
     cdef public bint counts_unacked
 
-    @cython.locals(policy=cython.int)
+    @cython.locals(policy=cython.int, total=cython.longlong)
     cdef bint is_full_for(self, Queue queue, unsigned int body_size) except -1
     cpdef long long length(self, Queue queue) except -1
     cpdef long long bytes(self, Queue queue) except -1

@@ -60,7 +60,8 @@ class Overflow:
                 return False
             if 0 <= self.max_length <= queue.ready.count + queue.unacked_count:
                 return True
-            return self.exceeds(queue, 1, body_size)
+            total = queue.ready.bytes + queue.unacked_bytes + body_size
+            return 0 <= self.max_length_bytes < total
         if 0 <= self.max_length <= self.length(queue):
             return True
         return 0 <= self.max_length_bytes < self.bytes(queue) + body_size
