@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.model.errors import InvalidArgument
+from headrace.model.exchange.binding import QUEUE
 from support.clients.version_clients import SPEAKERS, Said, Speaker
 
 if TYPE_CHECKING:
@@ -89,6 +91,36 @@ def test_an_exclusive_binding_takes_the_key_from_others(rig: Rig, version: str) 
     speaker.publish(Said(b"2", exchange="x", routing_key="other"))
     assert rig.vhost.queues["a"].ready_count == 1
     assert rig.vhost.queues["b"].ready_count == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        (True, ["b"]),
+        ("true", ["b"]),
+        ("1", None),
+        (0, ["a", "b"]),
+        ("false", ["a", "b"]),
+        (False, ["a", "b"]),
+        ("0", None),
+        (2, None),
+    ],
+)
+def test_an_exclusive_binding_has_a_boolean_argument(
+    rig: Rig, value: object, names: list[str] | None
+) -> None:
+    """None is a refusal, which leaves the other binding."""
+    for name in ("a", "b"):
+        rig.vhost.declare_queue(name)
+    rig.vhost.bind("amq.direct", (QUEUE, "a"), "k")
+    arguments = {"qpid.exclusive-binding": value}
+    if names is None:
+        with pytest.raises(InvalidArgument, match="expected a boolean"):
+            rig.vhost.bind("amq.direct", (QUEUE, "b"), "k", arguments)
+    else:
+        rig.vhost.bind("amq.direct", (QUEUE, "b"), "k", arguments)
+    bindings = rig.vhost.exchanges["amq.direct"].bindings
+    assert [binding.destination.name for binding in bindings] == (names or ["a"])
 
 
 @every_version

@@ -44,7 +44,7 @@ Headers = Callable[[], Mapping[str, object]]
 
 SEQUENCE = "qpid.msg_sequence"  # The exchange numbers its messages.
 IVE = "qpid.ive"  # The exchange passes its last message to new bindings.
-EXCLUSIVE = "qpid.exclusive-binding"  # A binding's argument: no other binding may have its key.
+EXCLUSIVE_BINDING = "qpid.exclusive-binding"  # Of a binding: the others of its key end.
 
 # Arguments of all exchange types.
 COMMON_ARGUMENTS: Mapping[str, Check] = {
@@ -56,7 +56,7 @@ COMMON_ARGUMENTS: Mapping[str, Check] = {
 
 FILTER_ARGUMENTS = (*SELECTORS, NO_LOCAL)
 # Arguments of bindings; types without ``supports_selectors`` refuse the filters.
-BINDING_ARGUMENTS = (EXCLUSIVE, *FILTER_ARGUMENTS)
+BINDING_ARGUMENTS = (EXCLUSIVE_BINDING, *FILTER_ARGUMENTS)
 
 
 class BindingFilter(NamedTuple):

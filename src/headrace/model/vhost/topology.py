@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING
 
+from headrace.model.arguments.consumer import read_boolean
 from headrace.model.arguments.memory_estimate import LIMIT
 from headrace.model.arguments.values import assert_same_arguments, assert_same_field
 from headrace.model.errors import (
@@ -23,7 +24,7 @@ from headrace.model.errors import (
 from headrace.model.events import Events, binding_facts, exchange_facts
 from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding, BindingDestination
 from headrace.model.exchange.direct import DefaultExchange
-from headrace.model.exchange.exchange import BINDING_ARGUMENTS, EXCLUSIVE, Exchange
+from headrace.model.exchange.exchange import BINDING_ARGUMENTS, EXCLUSIVE_BINDING, Exchange
 from headrace.model.exchange.registry import exchange_type, known_arguments, new_exchange
 from headrace.model.exchange.super_stream import PARTITION_ORDER
 from headrace.model.interceptor.tracer import TRACE
@@ -322,6 +323,9 @@ class Topology(ABC):
         binding.source.check_destination(binding.destination)
         if arguments and not binding.source.reads_arguments:
             self._check_binding_arguments(binding.source, arguments, strict)
+        is_exclusive = arguments is not None and read_boolean(
+            arguments, EXCLUSIVE_BINDING, f"a binding of {self._exchange_subject(source)}"
+        )
         if binding in binding.source.bindings:
             return
         binding.source.check_room(routing_key)
@@ -331,7 +335,7 @@ class Topology(ABC):
         if self._add_binding(binding, memory):
             if self._is_durable(binding):
                 self.definitions.save_binding(self._record(binding))
-            if binding.arguments and binding.arguments.get(EXCLUSIVE):
+            if is_exclusive:
                 self._remove_other_bindings(binding)
             self._invalidate_routes()
             if self.events.has_listeners:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from headrace.model.arguments.aliases import QUEUE_ALIASES
 from headrace.model.arguments.consumer import SELECTORS
 from headrace.model.exchange.binding import EXCHANGE, QUEUE
-from headrace.model.exchange.exchange import EXCLUSIVE
+from headrace.model.exchange.exchange import EXCLUSIVE_BINDING
 from headrace.model.policy.policy import OPERATOR_COMPONENT
 from headrace.model.policy.rules import USER_LIMITS, VHOST_LIMITS
 from headrace.server.definitions.typed_arguments import TYPED
@@ -97,7 +97,7 @@ EXCHANGE_ARGUMENTS = frozenset(
         *("x-recent-history-length", "x-cache-size", "x-cache-ttl", "x-cache-persistence"),
     }
 )
-BINDING_ARGUMENTS = frozenset({*SELECTORS, EXCLUSIVE})  # RabbitMQ ignores them.
+BINDING_ARGUMENTS = frozenset({*SELECTORS, EXCLUSIVE_BINDING})  # RabbitMQ ignores them.
 
 
 def adapt(sections: Mapping[str, list[Value]], reader: Reader) -> tuple[Sections, list[str]]:
