@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 FILE_DELIVERIES = 5  # Delivery limit of files in queues with a dead-letter exchange.
 PACKET_BYTES_MAX = 16 << 20  # Default limit of the stream packets in one queue.
-PACKET_LEVELS = 9  # The highest priority; each priority is a level of its own.
+PACKET_PRIORITY_MAX = 9  # Each priority is a level of its own.
 
 
 class ContentClassQueue(Queue):
@@ -199,10 +199,10 @@ class PacketQueue(ContentClassQueue):
         ContentClassQueue.__init__(self, queue, False)
         self.discarded = 0  # Packets dropped because of the limits.
 
-    # Keeps 0-10/s235, 0-10/s236.
+    # Keeps 0-9/stream#02, 0-10/s235, 0-10/s236.
     def apply(self, arguments: dict[str, object]) -> None:
         ContentClassQueue.apply(self, arguments)
-        self.ready.max_priority = self.ready.max_priority or PACKET_LEVELS
+        self.ready.max_priority = self.ready.max_priority or PACKET_PRIORITY_MAX
         max_length = max_bytes = -1
         if self.limits is not None:
             max_length, max_bytes = self.limits.max_length, self.limits.max_length_bytes
