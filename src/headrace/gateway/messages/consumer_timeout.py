@@ -6,7 +6,9 @@ times within the timeout. Deliveries up to a sample are overdue once the sample 
 timeout. So a message returns between one and one and an eighth of the timeout after its delivery.
 
 A returned delivery counts against the consumer's prefetch until the client settles it. Settling has
-no other effect. A consumer that hangs thus gets no more than its prefetch.
+no other effect. A consumer that hangs thus gets no more than its prefetch. Deliveries return by
+`Channel.requeue_overdue` (``gateway/v0_x/channel/channel.py``) and `Session010.requeue_overdue`
+(``gateway/v0_10/session/session.py``).
 """
 
 from __future__ import annotations

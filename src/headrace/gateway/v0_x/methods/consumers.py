@@ -53,7 +53,10 @@ def find_consumer_channel(connection: GatewayConnection, tag: str) -> Channel | 
 def enforce_timeout(
     connection: GatewayConnection, channel: Channel, consumer: BasicConsumer, timeout_ms: int
 ) -> None:
-    """Requeue deliveries that a consumer holds for longer than its timeout."""
+    """Requeue deliveries that a consumer has for longer than its timeout.
+
+    Or close the channel (`ack_timeout_closes`).
+    """
 
     def overdue(last: int) -> None:
         holders = [
