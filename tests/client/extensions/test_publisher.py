@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -211,6 +212,21 @@ async def test_a_message_that_a_commit_returned_may_be_published_again(
             async with channel.transaction():
                 await channel.publish(numbered(1, name("p")), name("q"), mandatory=True)
         assert await bodies(connection, name("q")) == [b"2", b"1"]
+
+
+@every
+async def test_an_accepted_message_that_has_no_route_when_repeated_stays_accepted(
+    url: str, version: str, name: Name
+) -> None:
+    async with connect(in_version(url, version)) as connection, connection.channel() as channel:
+        await channel.declare_queue(name("q"))
+        await channel.publish(numbered(1, name("p")), name("q"))
+        await channel.delete_queue(name("q"))
+        with suppress(Returned):
+            await channel.publish(numbered(1, name("p")), name("q"), mandatory=True)
+        await channel.declare_queue(name("q"))
+        await channel.publish(numbered(1, name("p")), name("q"))
+        assert await bodies(connection, name("q")) == []
 
 
 async def test_further_routing_keys_and_direct_questions(url: str, name: Name) -> None:

@@ -136,7 +136,12 @@ class PublishingIds:
             self._facts.change(PREFIX + publishing_id[0], state.encode())
 
     def refuse(self, publishing_id: PublishingId) -> None:
-        """Record a refused message, which its publisher may repeat."""
+        """Record a refused message, which its publisher may repeat.
+
+        A duplicate of an accepted message, which has no route this time, stays a duplicate.
+        """
+        if self.is_duplicate(publishing_id):
+            return
         states = self._load()
         if publishing_id[0] in states or len(states) < PUBLISHERS_MAX:
             self._state(publishing_id[0]).refuse(publishing_id[1])
