@@ -9,6 +9,7 @@ import pkgutil
 import re
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,7 @@ from headrace.operator_logins import IDLE_S, LIFE_S
 from headrace.server.management import resources, tickets
 from headrace.server.management.operations import OPERATIONS, RESOURCES
 from headrace.server.management.resources.logins import parse_peer
-from headrace.server.management.ticket_file import TicketFile
+from headrace.server.management.ticket_file import StoredTicket, TicketFile
 from headrace.server.management.tickets import Tickets
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
@@ -293,6 +294,54 @@ def test_tickets_of_accounts_outlive_the_broker(
         assert broker().find_user(ada) is not None
         file.path.write_bytes(b"{damaged")
         assert len(broker()) == 0
+
+
+def test_a_ticket_in_use_outlives_a_kill_of_the_broker(
+    access: Access, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(tickets, "time", SimpleNamespace(time=clock))
+    file = TicketFile(tmp_path)
+    with ThreadPoolExecutor(1) as writer:
+
+        def broker() -> Tickets:
+            return Tickets(access, lambda user: False, clock=clock, file=file, writer=writer)
+
+        killed = broker()
+        used, idle = (killed.issue(access.admit("ada", RemotePeer())) for _ in range(2))
+        for _ in range(20):  # Twenty minutes with a request each minute.
+            writer.submit(lambda: None).result()  # All writes so far end.
+            clock.now_s += 60.0
+            assert killed.find_user(used) is not None
+        after = broker()
+        assert after.find_user(used) is not None
+        assert after.find_user(idle) is None
+        clock.now_s += IDLE_S - IDLE_S / 3
+        assert broker().find_user(used) is not None
+
+
+def test_the_use_of_tickets_is_written_at_most_three_times_in_the_idle_time(
+    access: Access, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    file = TicketFile(tmp_path)
+    writes: list[int] = []
+
+    def fail_to_write(stored: list[StoredTicket]) -> None:
+        writes.append(len(stored))
+        raise OSError("the disk is full")
+
+    with ThreadPoolExecutor(1) as writer:
+        held = Tickets(access, lambda user: False, clock=clock, file=file, writer=writer)
+        used = [held.issue(access.admit("ada", RemotePeer())) for _ in range(10)]
+        writer.submit(lambda: None).result()
+        monkeypatch.setattr(file, "write", fail_to_write)
+        for _ in range(int(IDLE_S)):
+            clock.now_s += 1.0
+            for ticket in used:
+                held.find_user(ticket)
+                writer.submit(lambda: None).result()
+    assert 2 <= len(writes) <= 3
 
 
 def test_addresses_of_peers() -> None:

@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer, is_loopback
-from headrace.operator_logins import LoginCache, is_over
+from headrace.operator_logins import IDLE_S, LoginCache, is_over
 from headrace.server.management.ticket_file import StoredTicket, account_digest
 
 if TYPE_CHECKING:
@@ -35,12 +35,14 @@ log = logging.getLogger(__name__)
 TICKETS_MAX = 4096  # Tickets of all users; a further one replaces the one idle longest.
 OF_USER_MAX = 256  # Tickets of one user.
 TICKET_BYTES = 32
+# The file's time of a use may be older by this, so an active ticket survives a kill of the broker.
+UNWRITTEN_USE_S = IDLE_S / 3
 
 
 class Ticket:
     """A ticket and the login that it stands for."""
 
-    __slots__ = ("account", "began_s", "used_s", "user")
+    __slots__ = ("account", "began_s", "used_s", "user", "written_s")
 
     def __init__(self, user: User, account: Account | None, now_s: float) -> None:
         """``account`` is None for a user with a token."""
@@ -48,6 +50,7 @@ class Ticket:
         self.account = account
         self.began_s = now_s
         self.used_s = now_s
+        self.written_s = now_s  # The time of the use that the file has.
 
 
 class Tickets:
@@ -111,6 +114,8 @@ class Tickets:
         self._tickets.move_to_end(key)
         if ticket.account is None:
             return ticket.user
+        if now_s - ticket.written_s > UNWRITTEN_USE_S:
+            self._schedule_write()
         try:
             return self._access.admit(ticket.user.name, peer or ticket.user.peer)
         except LoginRefused:
@@ -164,6 +169,8 @@ class Tickets:
             for key, ticket in tickets
             if ticket.account is not None
         ]
+        for _, ticket in tickets:
+            ticket.written_s = ticket.used_s  # Also of a write that fails: uses must not repeat it.
         assert self._file is not None
         try:
             self._file.write(stored)
@@ -184,7 +191,7 @@ class Tickets:
             except LoginRefused:
                 continue
             ticket = Ticket(user, account, min(now_s, row.began_ms / 1000 - offset_s))
-            ticket.used_s = min(now_s, row.used_ms / 1000 - offset_s)
+            ticket.used_s = ticket.written_s = min(now_s, row.used_ms / 1000 - offset_s)
             if self._is_valid(ticket, now_s):
                 self._tickets[bytes.fromhex(row.key)] = ticket
 
