@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.client import blocking
-from support.console_alarms import low_on_disk, low_on_memory
+from support.console_alarms import low_on_disk, low_on_memory, on_loop
 from support.console_browser import Browser
 
 if TYPE_CHECKING:
@@ -112,6 +112,50 @@ def test_the_overview_shows_that_the_broker_drains(console: LocalConsole) -> Non
     console.run(link.ask("resume"))
     console.console.state.invalidate()  # type: ignore[union-attr]
     assert "The broker is draining" not in browser.text("/")
+
+
+def test_closed_ports_are_not_listed_and_fail_the_checks_of_listeners(
+    console: LocalConsole,
+) -> None:
+    link: Any = console.console.link  # type: ignore[union-attr]
+    checks = [
+        f"/api/health/checks/{check}"
+        for check in (f"port-listener/{console.broker.port}", "protocol-listener/amqp")
+    ]
+
+    def listeners() -> list[str]:
+        console.console.state.invalidate()  # type: ignore[union-attr]
+        return [listener["protocol"] for listener in console.get("/api/overview")["listeners"]]
+
+    assert [console.ask("GET", check).status for check in checks] == [200, 200]
+    assert "amqp" in listeners()
+    console.run(link.ask("drain"))
+    assert [console.ask("GET", check).status for check in checks] == [503, 503]
+    assert console.run(link.ask("status", counts=False))["listens"] == {}
+    assert "amqp" not in listeners()
+    told = console.run(link.ask("resume"))["listens"]
+    assert told == {"amqp": f"127.0.0.1:{console.broker.port}"}
+    assert [console.ask("GET", check).status for check in checks] == [200, 200]
+    assert "amqp" in listeners()
+
+
+def test_a_connection_has_its_name_while_the_broker_drains(console: LocalConsole) -> None:
+    link: Any = console.console.link  # type: ignore[union-attr]
+    drain: Any = console.broker._broker.drain
+
+    def names() -> list[str]:
+        console.console.state.invalidate()  # type: ignore[union-attr]
+        return [connection["name"] for connection in console.get("/api/connections")]
+
+    with blocking.connect(console.broker.url):
+        (name,) = names()
+        assert name.endswith(f" -> 127.0.0.1:{console.broker.port}")
+        on_loop(console.broker, drain.begin)
+        assert names() == [name]
+        quoted = name.replace(" ", "%20").replace(">", "%3E")
+        assert console.get(f"/api/connections/{quoted}")["name"] == name
+        console.run(link.ask("resume"))
+        assert names() == [name]
 
 
 def test_a_connection_says_why_it_is_blocked(console: LocalConsole) -> None:

@@ -159,8 +159,8 @@ async def find_connection(call: HttpCall, name: str) -> SampledObject:
 
 
 async def listener_urls(call: HttpCall) -> Mapping[str, str]:
-    """Return the URLs of the broker's listeners, by protocol."""
-    return (await call.state.status())["listens"]
+    """Return the URLs of the broker's listeners by protocol, those of closed ports included."""
+    return await call.state.urls()
 
 
 def connection_name(row: JsonObject, listens: Mapping[str, str]) -> str:

@@ -88,7 +88,8 @@ async def check_alarms(call: HttpCall) -> Result:
 
 async def protocols_by_port(call: HttpCall) -> dict[int, str]:
     """Return the protocols of the open ports of the broker and of the console, by port."""
-    listens = (await call.state.status())["listens"]
+    status = cast("Status", await call.link.ask_shared("status", counts=False))
+    listens = status["listens"]
     protocols = {int(url.rpartition(":")[2]): protocol for protocol, url in listens.items()}
     name = call.request.transport.get_extra_info("sockname") if call.request.transport else None
     if name:

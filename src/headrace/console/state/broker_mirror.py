@@ -136,6 +136,7 @@ class BrokerMirror:
         self._parameters = CachedList(link, GLOBAL_PARAMETERS, STATUS_S)
         self._status: Status | None = None
         self._status_s = 0.0
+        self._urls: dict[str, str] = {}  # The last known URLs of the broker, by protocol.
 
     async def status(self) -> Status:
         """Return the broker's status without its counts, at most ``STATUS_S`` old.
@@ -147,7 +148,19 @@ class BrokerMirror:
         if self._status is None or now_s - self._status_s > STATUS_S:
             self._status = cast("Status", await self._link.ask("status", counts=False))
             self._status_s = now_s
+            self._urls |= self._status["listens"]
         return self._status
+
+    async def urls(self) -> Mapping[str, str]:
+        """Return the URLs of the broker by protocol, those of closed ports included.
+
+        The names of connections have them, and must not change while the broker drains.
+
+        Raises:
+            BrokerGone: the broker does not answer.
+        """
+        await self.status()
+        return self._urls
 
     async def cluster_name(self) -> str:
         """Return the name that an operator gave the cluster; empty for none.

@@ -67,6 +67,7 @@ class Drain:
                 self._events.emit("maintenance.draining")
             for listener in self._ports.listeners.values():
                 listener.close()
+            self._ports.update_addresses()
 
     def end(self) -> None:
         """Open the ports again.
@@ -76,8 +77,11 @@ class Drain:
         """
         if not self.active:
             return
-        for listener in self._ports.listeners.values():
-            listener.reopen()
+        try:
+            for listener in self._ports.listeners.values():
+                listener.reopen()
+        finally:
+            self._ports.update_addresses()
         self.active = False
         log.warning("draining is over: the ports are open")
         if self._events.has_listeners:

@@ -49,7 +49,8 @@ class Ports:
         """``make`` returns a closed listener, with TLS if it gets a context."""
         self._make = make
         self.listeners: dict[PortKey, Listener] = {}
-        self.addresses: dict[str, str] = {}  # The addresses by protocol, as text; updated in place.
+        # The addresses of the open ports by protocol, as text; updated in place.
+        self.addresses: dict[str, str] = {}
 
     def open(self, settings: Settings, tls: ssl.SSLContext | None) -> None:
         """Open all ports of the settings.
@@ -89,7 +90,7 @@ class Ports:
         return listener
 
     def update_addresses(self) -> None:
-        """Update ``addresses`` after a change of the listeners."""
+        """Update ``addresses`` after listeners were opened, closed or changed."""
         self.addresses.clear()
         for protocol in (CLEAR, ENCRYPTED):
             texts = [
@@ -97,7 +98,7 @@ class Ports:
                 if ":" in listener.address[0]
                 else f"{listener.address[0]}:{listener.address[1]}"
                 for (listener_protocol, _), listener in self.listeners.items()
-                if listener_protocol == protocol
+                if listener_protocol == protocol and listener.socket is not None
             ]
             if texts:
                 self.addresses[protocol] = ", ".join(texts)
