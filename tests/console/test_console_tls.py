@@ -65,6 +65,22 @@ def test_over_tls_browsers_are_told_to_stay_with_it(tmp_path: Path) -> None:
         connection.close()
 
 
+def test_a_console_with_tls_passes_the_checks_of_http_and_https(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    chain, key = issue(authority, tmp_path)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with LocalConsole(tmp_path, tls_cert=chain, tls_key=key) as console:
+        connection = http.client.HTTPSConnection(
+            "localhost", console.port, context=context, timeout=PATIENCE_S
+        )
+        names = "http,https,management,https%2Fprometheus"
+        path = f"/api/health/checks/protocol-listener/{names}"
+        connection.request("GET", path, headers={"Authorization": basic("guest", "guest")})
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
 def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
     chain = tmp_path / "chain.pem"
     chain.write_text("no certificate")

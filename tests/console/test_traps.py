@@ -217,6 +217,8 @@ def test_definitions_are_a_document(console: LocalConsole) -> None:
         ("port-listener/" + "9" * 5000, 400),
         ("protocol-listener/amqp091", 200),
         ("protocol-listener/amqp,http", 200),
+        ("protocol-listener/http%2Fprometheus", 200),
+        ("protocol-listener/https", 503),
         ("protocol-listener/mqtt", 503),
         ("virtual-hosts", 200),
         ("certificate-expiration/1/months", 200),
@@ -249,10 +251,12 @@ def test_probes_need_no_login(console: LocalConsole, path: str) -> None:
     assert (answer.status, answer.json) == (200, {"status": "ok"})
 
 
-def test_the_open_port_is_found(console: LocalConsole) -> None:
-    for port in (console.broker.port, console.port):
+def test_each_open_port_is_found(console: LocalConsole) -> None:
+    for port in (console.broker.port, console.port, console.metrics_port):
         found = console.get(f"/api/health/checks/port-listener/{port}")
         assert found == {"status": "ok", "port": port}
+    missing = console.ask("GET", "/api/health/checks/protocol-listener/mqtt").json
+    assert missing["protocols"] == ["amqp", "http", "http/prometheus"]
     assert console.get("/api/aliveness-test/%2F") == {"status": "ok"}
     assert console.ask("GET", "/api/aliveness-test/none").status == 404
 

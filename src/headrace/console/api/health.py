@@ -34,11 +34,14 @@ FAILURE_SCHEMA: JsonObject = {
     "required": ["status"],
 }
 FAILED = {"status": "failed"}
-# The names of protocols in paths, by the name of the broker's listener.
+# The names of protocols in paths, by the name of the listener of the broker or the console.
 PROTOCOLS = {
     "amqp": ("amqp", "amqp091", "amqp0-9-1", "amqp0.9.1"),
     "amqps": ("amqp/ssl", "amqps"),
     "http": ("http", "management"),
+    "https": ("https", "http", "management"),
+    "http/prometheus": ("http/prometheus",),
+    "https/prometheus": ("https/prometheus", "http/prometheus"),
 }
 PERIOD = re.compile("[0-9]{1,4}")
 UNITS = {
@@ -86,15 +89,11 @@ async def check_alarms(call: HttpCall) -> Result:
     return failure("There are alarms in effect in the cluster", alarms=rows)
 
 
-async def protocols_by_port(call: HttpCall) -> dict[int, str]:
-    """Return the protocols of the open ports of the broker and of the console, by port."""
+async def open_listeners(call: HttpCall) -> set[tuple[int, str]]:
+    """Return the port and protocol of each listener of the broker and of the console."""
     status = cast("Status", await call.link.ask_shared("status", counts=False))
-    listens = status["listens"]
-    protocols = {int(url.rpartition(":")[2]): protocol for protocol, url in listens.items()}
-    name = call.request.transport.get_extra_info("sockname") if call.request.transport else None
-    if name:
-        protocols[name[1]] = "http"
-    return protocols
+    listens = (*status["listens"].items(), *call.state.console_listens)
+    return {(int(url.rpartition(":")[2]), protocol) for protocol, url in listens}
 
 
 @health_check({"port-listener/{port}": "The broker or the console listens on a port."})
@@ -103,7 +102,7 @@ async def check_port_listener(call: HttpCall, port: str) -> Result:
     is_number = port.isascii() and port.isdecimal() and len(port) <= 18
     if not is_number or int(port) > 65535:
         raise bad_request("the port is not a number")
-    open_ports = await protocols_by_port(call)
+    open_ports = {number for number, _ in await open_listeners(call)}
     if int(port) in open_ports:
         return {**OK, "port": int(port)}
     return failure("No active listener", missing=int(port), ports=sorted(open_ports))
@@ -112,7 +111,7 @@ async def check_port_listener(call: HttpCall, port: str) -> Result:
 @health_check({"protocol-listener/{protocols}": "The protocols have listeners."})
 async def check_protocol_listeners(call: HttpCall, protocols: str) -> Result:
     """Fail if one of the protocols, separated by commas, has no listener."""
-    listening = set((await protocols_by_port(call)).values())
+    listening = {protocol for _, protocol in await open_listeners(call)}
     names = {name for protocol in listening for name in PROTOCOLS.get(protocol, (protocol,))}
     requested = protocols.split(",")
     missing = [protocol for protocol in requested if protocol.lower() not in names]
