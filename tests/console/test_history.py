@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import stat
-from typing import TYPE_CHECKING, Any
+from array import array
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Groups, Requests
+from headrace.console.state import history
+from headrace.console.state.deltas import Delta, run_steps
 from headrace.console.state.history_file import (
     MINUTE_S,
     TEN_MINUTES_S,
@@ -19,7 +23,9 @@ from headrace.console.state.history_file import (
     HistoryFile,
     Point,
 )
-from headrace.console.state.table import object_key
+from headrace.console.state.snapshot import make_tables
+from headrace.console.state.table import Part, object_key
+from headrace.measures import VHOST
 from support.brokers.broker_process import until
 from support.console import LocalConsole
 
@@ -29,7 +35,9 @@ if TYPE_CHECKING:
 
 DAY_S = 86_400
 BEGAN_S = 1_700_000_400  # A multiple of ten minutes.
+HOUR_BEGAN_S = 1_700_002_800
 QUEUE = ("/", "orders")
+TOTALS_POINT = Point("totals", "totals", {"publish": 50})
 
 
 @pytest.fixture
@@ -105,6 +113,55 @@ def test_the_oldest_points_of_queues_go_when_the_file_is_full(tmp_path: Path) ->
         file.close()
 
 
+def test_a_file_of_many_virtual_hosts_stays_within_its_maximum(tmp_path: Path) -> None:
+    limit = 200_000
+    with contextlib.closing(HistoryFile(tmp_path / "history.sqlite", limit)) as file:
+        for minute in range(120):
+            some = [Point("vhost", f"vhost {number}", {"published": 1}) for number in range(50)]
+            file.add(BEGAN_S + minute * MINUTE_S, [TOTALS_POINT, *some])
+            assert file.size() <= limit
+        assert len(file.points("totals", "totals", MINUTE_S, 0)) == 120
+        kept = file.points("vhost", "vhost 7", MINUTE_S, 0)
+        assert 0 < len(kept) < 120
+        assert max(kept) == BEGAN_S + 119 * MINUTE_S
+
+
+def test_points_of_queues_and_of_virtual_hosts_do_not_displace_each_other(tmp_path: Path) -> None:
+    limit = 400_000
+    with contextlib.closing(HistoryFile(tmp_path / "history.sqlite", limit)) as file:
+        for minute in range(120):
+            some = [
+                Point(kind, f"{kind} {number}", {"publish": 1})
+                for kind in ("vhost", "queue")
+                for number in range(50)
+            ]
+            file.add(BEGAN_S + minute * MINUTE_S, some)
+        counts = [len(file.points(kind, f"{kind} 7", MINUTE_S, 0)) for kind in ("vhost", "queue")]
+        assert all(20 < count < 120 for count in counts)
+        assert abs(counts[0] - counts[1]) <= 10
+
+
+def test_a_full_file_keeps_the_points_of_few_virtual_hosts(tmp_path: Path) -> None:
+    limit = 200_000
+    with contextlib.closing(HistoryFile(tmp_path / "history.sqlite", limit)) as file:
+        for minute in range(120):
+            some = [point(f"queue {number}", publish=1) for number in range(50)]
+            file.add(BEGAN_S + minute * MINUTE_S, [Point("vhost", "/", {"published": 1}), *some])
+        assert len(file.points("vhost", "/", MINUTE_S, 0)) == 120
+        assert file.points("queue", "queue 7", MINUTE_S, 0)
+
+
+def test_a_full_file_has_no_series_without_points(tmp_path: Path) -> None:
+    limit = 200_000
+    with contextlib.closing(HistoryFile(tmp_path / "history.sqlite", limit)) as file:
+        for minute in range(1, 9):  # Within an hour, as series are dropped at its beginning anyway.
+            some = [point(f"{minute} {number} {'n' * 200}", publish=1) for number in range(200)]
+            file.add(HOUR_BEGAN_S + minute * MINUTE_S, some)
+            assert file.size() <= limit
+        newest = file.points("queue", f"8 7 {'n' * 200}", MINUTE_S, 0)
+        assert newest == {HOUR_BEGAN_S + 8 * MINUTE_S: {"publish": 1}}
+
+
 def test_only_the_user_reads_the_file(tmp_path: Path) -> None:
     path = tmp_path / "console" / "history.sqlite"
     file = HistoryFile(path)
@@ -123,6 +180,106 @@ def test_a_damaged_file_is_told(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(HistoryDamaged):
         HistoryFile(path)
+
+
+# --- Points of a minute --------------------------------------------------------------------------
+
+
+class Minutes:
+    """The virtual hosts of a broker, whose numbers a test sets minute by minute."""
+
+    def __init__(self, path: Path, count: int) -> None:
+        """``count`` is the number of virtual hosts, which are named by their ids."""
+        self.history = history.History(path)
+        self.table = make_tables()[VHOST]
+        self.minute = 0
+        self._loop = asyncio.Runner()
+        numbers = range(1, count + 1)
+        columns = {"ready": array("q", numbers), "published": array("q", bytes(8 * count))}
+        new = [(number, f"vhost {number}") for number in numbers]
+        self._sample(Part(array("q", numbers), columns, ("name",), new, ()))
+
+    def _sample(self, part: Part) -> Delta | None:
+        now_ms = 1000 * (HOUR_BEGAN_S + self.minute * MINUTE_S)
+        self.table.add(part, now_ms)
+        return run_steps(self.table.complete(now_ms + 1000))
+
+    def write(self, **columns: dict[int, int]) -> None:
+        """Write a minute with these new values of columns, by the id of a virtual host."""
+        numbers = array("q", sorted({number for column in columns.values() for number in column}))
+        values = {
+            name: array(
+                "q",
+                [column.get(number, self.table.number(number - 1, name)) for number in numbers],
+            )
+            for name, column in columns.items()
+        }
+        delta = self._sample(Part(numbers, values, (), (), ()))
+        assert delta is not None
+        at_s = HOUR_BEGAN_S + self.minute * MINUTE_S
+        self._loop.run(self.history._write(at_s, {VHOST: [delta]}))
+        self.minute += 1
+
+    def __enter__(self) -> Self:
+        self._loop.run(self.history.start())
+        self.history.add({VHOST: self.table}, {}, 0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.run(self.history.stop())
+        self._loop.close()
+
+
+def points_of(path: Path, number: int) -> dict[int, dict[str, int]]:
+    """Return the points of a virtual host, by the minute since the hour began."""
+    with contextlib.closing(HistoryFile(path)) as file:
+        found = file.points("vhost", object_key((f"vhost {number}",)), MINUTE_S, 0)
+    return {(at_s - HOUR_BEGAN_S) // MINUTE_S: numbers for at_s, numbers in found.items()}
+
+
+def test_a_virtual_host_has_a_point_at_a_change_and_once_an_hour(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    with Minutes(path, 2) as minutes:
+        for minute in range(70):
+            minutes.write(published={1: minute + 1})
+    assert points_of(path, 1) == {minute: {"ready": 1, "published": 1} for minute in range(70)}
+    assert points_of(path, 2) == {0: {"ready": 2}, 60: {"ready": 2}}
+
+
+def test_a_minute_has_points_of_the_virtual_hosts_with_the_most_changes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "MOVED_MAX", 3)
+    path = tmp_path / "history.sqlite"
+    with Minutes(path, 5) as minutes:
+        minutes.write(published={number: number for number in range(1, 6)})
+        minutes.write(published={1: 9, 2: 9})
+    ready = {number: {"ready": number} for number in range(1, 6)}
+    assert points_of(path, 1) == {1: {**ready[1], "published": 8}}  # Never 0 after a change.
+    assert points_of(path, 2) == {1: {**ready[2], "published": 7}}
+    for number in (3, 4, 5):
+        assert points_of(path, number) == {0: {**ready[number], "published": number}}
+
+
+def test_virtual_hosts_without_a_change_fill_the_first_minute_up_to_its_maximum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "MOVED_MAX", 3)
+    path = tmp_path / "history.sqlite"
+    with Minutes(path, 5) as minutes:
+        minutes.write(published={5: 1})
+    assert points_of(path, 5) == {0: {"ready": 5, "published": 1}}
+    assert sum(len(points_of(path, number)) for number in range(1, 6)) == 3
+
+
+def test_objects_of_which_gauges_alone_changed_have_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "MOVED_MAX", 3)
+    path = tmp_path / "history.sqlite"
+    with Minutes(path, 5) as minutes:
+        minutes.write(ready=dict.fromkeys(range(1, 6), 10))
+    assert [len(points_of(path, number)) for number in range(1, 6)] == [1, 1, 1, 0, 0]
 
 
 # --- The console ---------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 """The history of numbers: an hour in memory, 30 days in a file.
 
 In memory there is a value every five seconds for ten minutes, then one a minute (:mod:`.deltas`).
-The file (:mod:`.history_file`) has the broker's totals, the virtual hosts, and the queues and users
-with traffic. Without the file the history is one hour.
+The file (:mod:`.history_file`) has the broker's totals and process, and the virtual hosts, queues
+and users with changes. Without the file the history is one hour.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sqlite3
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from headrace.console.state.deltas import MS, SAMPLE_S, Delta, join_deltas, run_steps
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEPT = (TOTALS, NODE, VHOST, QUEUE, USER)  # The kinds with a history.
-MOVED = (QUEUE, USER)  # Kinds of which only objects with changes have a point.
+MOVED = (VHOST, QUEUE, USER)  # Kinds of which only objects with changes have a point.
 MOVED_MAX = 1000  # Points of a kind in a minute: of the objects with the most changes.
+HOUR_S = 3600  # The interval at which virtual hosts without a change have a point.
 
 Column = list[float | None]  # None: unknown.
 Result = TypeVar("Result")
@@ -76,6 +78,8 @@ class History:
         self._minute = 0
         self._writing: asyncio.Task[None] | None = None
         self._is_late = False  # A minute is lost, because the one before it is still being written.
+        # The table and hour in which all virtual hosts were written last.
+        self._vhosts_written: tuple[Table, int] | None = None
 
     async def start(self) -> None:
         """Open the file; a failure is logged."""
@@ -161,15 +165,24 @@ class History:
         points = []
         for kind, minute_deltas in deltas.items():
             delta = await self._run(partial(join_most_changed, minute_deltas))
-            points += self._points(kind, delta)
+            points += self._points(kind, delta, at_s)
         await self._run(partial(self._add, at_s, points))
 
-    def _points(self, kind: str, delta: Delta) -> list[Point]:
-        """Return the points of a delta; totals and virtual hosts have one even without a change."""
+    def _points(self, kind: str, delta: Delta, at_s: int) -> list[Point]:
+        """Return the points of a minute's delta.
+
+        Totals have one even without a change. Once an hour, and after a start of the console or the
+        broker, so have the virtual hosts, up to ``MOVED_MAX``: older points are dropped in time.
+        """
         table = self._tables[kind]
         indexes = {number: index for index, number in enumerate(delta.ids)}
         if kind not in MOVED:
             indexes = {number: indexes.get(number, -1) for number in table.slots}
+        elif kind == VHOST and self._vhosts_written != (table, at_s // HOUR_S):
+            self._vhosts_written = table, at_s // HOUR_S
+            # A delta with less than the maximum has all changes, so the others have none.
+            unchanged = (number for number in table.slots if number not in indexes)
+            indexes |= dict.fromkeys(islice(unchanged, MOVED_MAX - len(indexes)), -1)
         points = []
         for number, index in indexes.items():
             slot = table.slots.get(number)
@@ -282,7 +295,7 @@ def join_most_changed(deltas: Sequence[Delta]) -> Delta:
         counts.update(delta.ids)
     if len(counts) <= MOVED_MAX:
         return run_steps(join_deltas(deltas))
-    moved: Counter[int] = Counter()
+    moved: Counter[int] = Counter(dict.fromkeys(counts, 0))  # Changes of counters only.
     for delta in deltas:
         for name, column in delta.changes.items():
             if name not in GAUGES:

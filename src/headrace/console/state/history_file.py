@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-BYTES_MAX = 256 << 20  # The file's size, beyond which the oldest points of queues are deleted.
+BYTES_MAX = 256 << 20  # The file's size, beyond which old points are deleted.
 VERSION = 1  # The version of the file's tables.
 MINUTE_S, TEN_MINUTES_S = 60, 600
 KEPT_S = {MINUTE_S: 2 * 86_400, TEN_MINUTES_S: 30 * 86_400}
-SHARE = 20  # A full file drops a twentieth of the points of queues and users at a time.
+SHARE = 20  # A full file drops a twentieth of the points of a group of kinds at a time.
+# The kinds whose points a full file drops: those of the group with more points.
+DROPPED_KINDS = ("'queue', 'user'", "'vhost'")
 TABLES = """
 CREATE TABLE IF NOT EXISTS series (
     id INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, UNIQUE (kind, key)
@@ -35,16 +37,14 @@ CREATE TABLE IF NOT EXISTS points (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS points_by_age ON points (step_s, at_s);
 """
-COUNT_OF_QUEUES = """
-SELECT count(*) FROM points JOIN series ON id = series
-    WHERE kind IN ('queue', 'user') AND step_s = ?
-"""
-DROP_OF_QUEUES = """
+COUNT = "SELECT count(*) FROM points JOIN series ON id = series WHERE kind IN ({}) AND step_s = ?"
+DROP = """
 DELETE FROM points WHERE (series, step_s, at_s) IN (
     SELECT series, step_s, at_s FROM points JOIN series ON id = series
-    WHERE kind IN ('queue', 'user') AND step_s = ? ORDER BY at_s LIMIT ?
+    WHERE kind IN ({}) AND step_s = ? ORDER BY at_s LIMIT ?
 )
 """
+DROP_SERIES = "DELETE FROM series WHERE id NOT IN (SELECT DISTINCT series FROM points)"
 POINTS = """
 SELECT at_s, point FROM points WHERE series = :series AND step_s = :step_s AND at_s >= coalesce(
     (SELECT max(at_s) FROM points WHERE series = :series AND step_s = :step_s AND at_s < :from_s), 0
@@ -170,16 +170,21 @@ class HistoryFile:
         for step_s, kept_s in KEPT_S.items():
             run("DELETE FROM points WHERE step_s = ? AND at_s < ?", (step_s, now_s - kept_s))
         for step_s in KEPT_S:
-            while self.size() > self._bytes_max:
-                if not self._drop_oldest(step_s):
-                    break
+            while self.size() > self._bytes_max and self._drop_oldest(step_s):
+                run(DROP_SERIES)
         if now_s % 3600 == 0:
-            run("DELETE FROM series WHERE id NOT IN (SELECT DISTINCT series FROM points)")
+            run(DROP_SERIES)
 
     def _drop_oldest(self, step_s: int) -> int:
-        """Drop the oldest points of queues and users; return their number."""
-        (count,) = self._database.execute(COUNT_OF_QUEUES, (step_s,)).fetchone()
-        return self._database.execute(DROP_OF_QUEUES, (step_s, count // SHARE + 1)).rowcount
+        """Drop the oldest points of queues and users or of virtual hosts; return their number.
+
+        Points of the group with more points are dropped, so neither group displaces the other.
+        """
+        run = self._database.execute
+        counts = [run(COUNT.format(kinds), (step_s,)).fetchone()[0] for kinds in DROPPED_KINDS]
+        most = max(counts)
+        kinds = DROPPED_KINDS[counts.index(most)]
+        return run(DROP.format(kinds), (step_s, most // SHARE + 1)).rowcount
 
     def size(self) -> int:
         """Return the bytes that are in use."""
