@@ -77,6 +77,7 @@ class ManagementSocket:
             row.former_name: row.name for row in operations.values() if row.former_name
         }
         self.clients: set[asyncio.Task[None]] = set()
+        self.places: set[asyncio.Task[None]] = set()  # Clients within CLIENTS_MAX.
         self.idle: dict[asyncio.Task[None], None] = {}  # Idle clients, longest first.
         self._server: asyncio.Server | None = None
         self._inode = 0
@@ -131,6 +132,7 @@ class ManagementSocket:
 
         def clean_up(task: asyncio.Task[None]) -> None:
             self.clients.discard(task)
+            self.places.discard(task)
             self.idle.pop(task, None)
             if task.cancelled():  # An idle client was replaced, or the broker stops.
                 writer.transport.abort()
@@ -139,16 +141,28 @@ class ManagementSocket:
 
         task.add_done_callback(clean_up)
 
+    def _take_place(self, client: SocketClient) -> bool:
+        """Take a place for the current task, that of the longest idle client if none is free.
+
+        Return False if there is none. Clients that are being refused or closed have no place.
+        """
+        if len(self.places) >= CLIENTS_MAX:
+            if not self.idle or not client.is_trusted():
+                return False
+            longest_idle = next(iter(self.idle))
+            del self.idle[longest_idle]
+            self.places.discard(longest_idle)
+            longest_idle.cancel()
+        task = asyncio.current_task()
+        assert task is not None
+        self.places.add(task)
+        return True
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a client, or refuse it; a trusted one may replace the longest idle client."""
         try:
             client = SocketClient(self, reader, writer)
-            if len(self.clients) > CLIENTS_MAX and self.idle and client.is_trusted():
-                longest_idle = next(iter(self.idle))
-                del self.idle[longest_idle]
-                longest_idle.cancel()
-                await client.serve()
-            elif len(self.clients) > CLIENTS_MAX:
+            if not self._take_place(client):
                 await client.fail("limit", f"{CLIENTS_MAX} operators are served at a time")
             elif client.is_trusted():
                 await client.serve()
@@ -186,6 +200,7 @@ class SocketClient(OperatorClient):
         """Serve requests one after the other."""
         task = asyncio.current_task()
         assert task is not None
+        await asyncio.sleep(0)  # The first request may be there already: the client is not idle.
         while True:
             self.owner.idle[task] = None
             try:
