@@ -109,6 +109,7 @@ def test_what_was_written_is_there_after_a_restart(data: Path) -> None:
             "description": "orders",
             "tags": ["a"],
             "default_queue_type": "classic",
+            "unknown_arguments": "default",
             "protected_from_deletion": False,
             "tracing": False,
         }
@@ -205,6 +206,15 @@ def test_limits_are_set_one_by_one(operator: ManagementClient) -> None:
     limits = [{"user": "guest", "value": {"max-channels": 3}}]
     assert operator.items("list limits", of="users") == limits
     assert refusal(operator, "put limit", user="none", name="max-channels", value=3) == "not-found"
+
+
+def test_the_handling_of_unknown_arguments_is_read_back(operator: ManagementClient) -> None:
+    for mode in ("ignore", "refuse", "log"):
+        operator.ask("put vhost", name="shop", unknown_arguments=mode)
+        assert operator.ask("show vhost", vhost="shop")["unknown_arguments"] == mode
+    operator.ask("put vhost", name="shop", unknown_arguments="")
+    assert operator.ask("show vhost", vhost="shop")["unknown_arguments"] == "default"
+    operator.ask("delete vhost", name="shop")
 
 
 def test_virtual_hosts_come_go_and_may_be_protected(operator: ManagementClient) -> None:

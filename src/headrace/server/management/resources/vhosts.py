@@ -77,7 +77,11 @@ def describe_metadata(broker: ManagedBroker, vhost: VirtualHost) -> Row:
 def show_vhost(call: Call) -> JsonLine:
     """Return the metadata of one virtual host."""
     vhost = call.vhost()
-    return {"name": vhost.name, **describe_metadata(call.broker, vhost)}
+    return {
+        "name": vhost.name,
+        **describe_metadata(call.broker, vhost),
+        "unknown_arguments": vhost.rules.unknown_arguments,
+    }
 
 
 def read_vhost_name(call: Call) -> str:
