@@ -3,7 +3,8 @@
 
 A load balancer that probes the closed ports sends clients to other brokers. Connected clients get a
 grace period to disconnect. Then the broker stops reading from the remaining connections, confirms
-their publishes, and closes them with code 320. No accepted message stays unconfirmed.
+their publishes, and closes them with code 320. No accepted message stays unconfirmed. The operation
+``drain`` (:mod:`headrace.server.management.resources.maintenance`) has the order of these steps.
 """
 
 from __future__ import annotations
