@@ -50,7 +50,8 @@ Three rules are kept as far as a client asks for nothing else: a queue with a li
 `drop-head` drops persistent messages, too; a client with the capability
 `authentication_failure_close` gets a connection.close if it chooses a mechanism that its connection
 may not use; and a message that was rejected with `requeue` returns to its consumer if the queue has
-no other.
+no other. For Qpid's clients of 0-9-1 a redeclaration with other properties is no error
+([interoperation](interop.md#rules-for-qpids-clients-in-0-8-0-9-and-0-9-1)).
 0-8 has no separate rules here: it states those of 0-9 in other words.
 
 Rules that are visible from outside can be checked on any broker:

@@ -127,6 +127,7 @@ class ClientMachine(Machine):
     def on_control(self, number: int, control: Control) -> None:
         self._notify(self.link.control, control)
 
+    # Keeps 0-10/s007.
     def on_rejected(self, header: bytes) -> None:
         text = f"{self.link.settings.address} does not speak AMQP 0-10: {header!r}"
         self.link.fail(ConnectFailed(text))

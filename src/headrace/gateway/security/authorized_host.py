@@ -300,11 +300,14 @@ class AuthorizedHost:
             sticky=self.sticky,
         )
 
-    # Keeps 0-10/s145, 0-10/s147, 0-10/s148, 0-10/s150, 0-10/s157.
+    # Keeps 0-10/s145, 0-10/s147, 0-10/s148, 0-10/s150.
     def _check_exchange_0_10(
         self, name: str, exchange_type: str, arguments: Arguments, alternate: str
     ) -> None:
-        """Check a declaration of a new or existing exchange by the rules of 0-10."""
+        """Check a declaration of a new or existing exchange by the rules of 0-10.
+
+        `headrace.model.policy.unknown_arguments` refuses or ignores unknown arguments.
+        """
         self.blamed_field = "type"
         if exchange_type not in TYPES:
             raise NotFound(f"there is no exchange type '{exchange_type}'")

@@ -4,7 +4,8 @@
 Each virtual host has a mode (:class:`headrace.model.policy.rules.Rules`):
 
 - ``default``: refuse names with a meaning for another broker, since ignoring them would change
-  behaviour silently; ignore all others, as other brokers do. A likely misspelling is logged.
+  behaviour silently; ignore all others, as other brokers do. A likely misspelling is logged. In
+  0-10, ``default`` means ``refuse`` if ``specification_arguments`` is set (``Topology._mode``).
 - ``refuse``: refuse every unknown name.
 - ``log``: log each unknown name once.
 - ``ignore``: ignore unknown names.
@@ -225,7 +226,7 @@ def check_binding_arguments(
             _judge(name, subject, mode, meaningful, "an exchange of this type does not look at it")
 
 
-# Keeps 0-10/s190.
+# Keeps 0-10/s157, 0-10/s170, 0-10/s190.
 def _judge(name: str, subject: str, mode: str, meaningful: bool, elsewhere: str = "") -> None:
     """Refuse, log or ignore an unknown name.
 

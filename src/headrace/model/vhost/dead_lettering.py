@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead-lettering, and delayed retries.
+"""Dead letters, messages that go to a queue's alternate exchange, and delayed retries.
+
+`Queue.discard` and `headrace.model.queue.dead_letter_sender` bring the messages here.
 
 A dead letter may die again on arrival. The length of such a chain is bounded
 (`headrace.model.vhost.dead_letter_cycles`), and so is the work of one millisecond: ``LETTERS_MAX``
@@ -234,7 +236,8 @@ class DeadLetters:
     def _reroute(self, message: Message, queue: Queue, alternate: str, contents: Contents) -> None:
         """Publish a message unchanged to the alternate exchange.
 
-        If it routes to no queue, it is dropped: the exchange's own alternate is not tried.
+        If it routes to no queue, it is dropped: the exchange's own alternate is not tried. The
+        queue that it comes from does not get it again.
         """
         exchange = self.vhost.exchanges.get(alternate)
         if exchange is None:

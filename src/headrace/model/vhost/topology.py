@@ -205,7 +205,7 @@ class Topology(ABC):
                 self.events.emit("exchange.created", **exchange_facts(exchange, self.name))
             return exchange
         exchange_type(kind)  # Refuses unknown types.
-        if sticky:  # 0-8 and 0-9 require 530 for another type; 0-9-1 requires 406, see below.
+        if sticky:  # 0-8, 0-9 and Qpid's clients: 530 for another type. 0-9-1: 406, see below.
             if existing.type != kind:
                 raise NotAllowed(f"{subject} is of type '{existing.type}', not '{kind}'")
             return existing
@@ -393,7 +393,6 @@ class Topology(ABC):
             end = self.find_exchange(name)
         return Binding(start, end, routing_key, arguments)
 
-    # Keeps 0-10/s170.
     def _check_binding_arguments(
         self, source: Exchange, arguments: Mapping[str, object], strict: bool
     ) -> None:
@@ -504,7 +503,7 @@ class Topology(ABC):
     def check_definition(self, memory: int, description: str, name: str = "") -> None:
         """Refuse a definition that would use too much memory.
 
-        Exchanges and bindings have no other limit.
+        Exchanges, bindings and the consumers of a queue have no other limit.
 
         ``description`` is a text such as "queue '{}'", with ``{}`` for the name.
 

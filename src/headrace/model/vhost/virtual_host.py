@@ -447,9 +447,11 @@ class VirtualHost(QueueRegistry):
         self.on_owner_end(owner)
 
     # Keeps 0-9-1/basic.consume#01, 0-9/basic.consume#01, 0-9/message.consume#01,
-    # 0-9/file.consume#01, 0-9/stream.consume#01.
+    # 0-9/file.consume#01, 0-9/stream.consume#01, 0-10/s089, 0-10/s209, 0-10/s240.
     def check_consumer(self, consumer: Consumer) -> None:
         """Refuse a consumer before it is added to its queue.
+
+        A queue has no maximum number of consumers.
 
         Raises:
             InvalidArgument: the consumer has arguments of stream readers, and does not browse.

@@ -122,7 +122,7 @@ class SessionPort(ContentClassPort, ChannelState):
             text = f"more than {CONSUMERS_MAX} consumers"
             raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, text)
         if queue.exclusive_consumer is not None or (method.exclusive and queue.consumer_count()):
-            text, field = f"queue '{queue.name}' has other consumers", "queue"
+            text = f"queue '{queue.name}' has other consumers"
             field = "exclusive" if method.exclusive else "queue"
             raise field_error(ExecutionCode.RESOURCE_LOCKED, text, method, field)
         queue.used_ms = session.counters.now_ms

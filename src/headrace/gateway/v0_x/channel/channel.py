@@ -78,7 +78,7 @@ class Channel(Deliveries):
         if not self.is_unsettled(tag):
             raise PreconditionFailed(f"unknown delivery tag {tag}")
 
-    # Keeps 0-9-1/s110.
+    # Keeps 0-9-1/s110, 0-9-1/basic#10, 0-9/basic#10.
     def settle(self, tag: int, multiple: bool, outcome: int) -> None:
         """Settle one delivery, or all up to it; tag 0 with ``multiple`` means all."""
         if multiple and tag == 0:

@@ -63,6 +63,8 @@ def close_ok(connection: GatewayConnection, channel: Channel, method: ChannelClo
 def flow(connection: GatewayConnection, channel: Channel, method: ChannelFlow) -> None:
     """Stop or resume deliveries on the channel; ``has_room`` of the consumers reads the flag.
 
+    The broker sends the method for files only: it slows other publishers by reading less.
+
     While the body of a file is sent on the channel, the method waits for the end of the body
     (``send_with_body`` in ``content_classes.file``).
     """
