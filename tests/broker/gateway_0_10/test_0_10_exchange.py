@@ -18,12 +18,10 @@ from headrace.protocol.codec_0_10 import (
     ExchangeDelete,
     ExchangeQuery,
     ExchangeUnbind,
-    MessageReject,
     QueueDeclare,
     QueueQuery,
 )
 from headrace.testing.broker import LocalBroker
-from headrace.wire.ranges import SequenceSet
 from support.clients.command_client_0_10 import Talk, depth, failed
 
 if TYPE_CHECKING:
@@ -162,21 +160,6 @@ def test_there_is_no_alternate_of_an_alternate(session: RawSession, name: str, q
     assert depth(session, queue) == 1
     session.publish(b"two steps", "k", exchange=name + "1")
     assert depth(session, queue) == 1
-
-
-@rule("0-10/s151", "0-10/s152")
-def test_a_rejected_message_goes_to_no_alternate_of_an_alternate(
-    session: RawSession, name: str, queue: str
-) -> None:
-    session.call(ExchangeDeclare(exchange=name + "2", type="fanout"))
-    session.call(ExchangeBind(queue=queue, exchange=name + "2", binding_key=""))
-    session.call(ExchangeDeclare(exchange=name + "1", type="direct", alternate_exchange=name + "2"))
-    session.call(QueueDeclare(queue=name, alternate_exchange=name + "1"))
-    session.publish(b"a", name)
-    session.subscribe(name)
-    (delivery,) = session.take_deliveries(1)
-    session.call(MessageReject(transfers=SequenceSet([(delivery.id, delivery.id)]), code=0))
-    assert (depth(session, name), depth(session, queue)) == (0, 0)
 
 
 @rule("0-10/s153")

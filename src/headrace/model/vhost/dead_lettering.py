@@ -236,8 +236,8 @@ class DeadLetters:
     def _reroute(self, message: Message, queue: Queue, alternate: str, contents: Contents) -> None:
         """Publish a message unchanged to the alternate exchange.
 
-        If it routes to no queue, it is dropped: the exchange's own alternate is not tried. The
-        queue that it comes from does not get it again.
+        If it routes to no queue, the exchange's own alternate is tried, and no further one, as
+        Qpid's clients expect. The queue that it comes from does not get it again.
         """
         exchange = self.vhost.exchanges.get(alternate)
         if exchange is None:
@@ -255,7 +255,7 @@ class DeadLetters:
             content.routing_key,
             headers,
             targets,
-            0,
+            1,
             observers,
             publisher=message.publisher,
         )
